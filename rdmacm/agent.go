@@ -72,7 +72,7 @@ func (a *agent) retain() bool {
 	return true
 }
 
-// release gives an agent back. The last release ends it, and waits for that.
+// release gives an agent back. The last release ends the agent, and waits for the end.
 func (a *agent) release() {
 	agents.mu.Lock()
 	a.uses--

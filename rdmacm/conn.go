@@ -161,14 +161,14 @@ func (c *Conn) Disconnect() error {
 	return err
 }
 
-// Close ends the connection, unless it has ended. It gives the peer a moment to hear of that, 0.25 s
-// at most, destroys the QP and the CQs that were made for it, and closes the memory of AllocMR and
-// RegMR. Messages that the peer has sent and nobody has received are lost. A connection that is still
-// being made is given up: Dial and Request.Accept return verbs.ErrClosed.
+// Close ends the connection, unless it has ended. Close gives the peer a moment to hear of the end,
+// 0.25 s at most, destroys the QP and the CQs that were made for it, and closes the memory of AllocMR
+// and RegMR. Messages that the peer has sent and nobody has received are lost. A connection that is
+// still being made is given up: Dial and Request.Accept return verbs.ErrClosed.
 //
 // Close may be called by several goroutines and several times. Each call returns when the connection
-// is closed, and nil, or all of them return the error that keeps it from being closed. That is
-// verbs.ErrBusy while the program has something that depends on the QP, its CQs or that memory.
+// is closed, and nil, or all of them return the error that keeps it from being closed. The error is
+// verbs.ErrBusy while the program has objects that depend on the QP, its CQs or the memory.
 func (c *Conn) Close() error {
 	c.end(errClosedHere)
 	c.closing.Lock()

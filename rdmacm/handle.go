@@ -126,7 +126,7 @@ func (id *ID) drain(report Event, steps int) {
 		})
 		return
 	}
-	if id.failure != nil && !report.ours { // the peer has ended the connection for that
+	if id.failure != nil && !report.ours { // the peer has ended the connection for this failure
 		id.explain(&report)
 	}
 	id.end(stateDisconnected)
@@ -210,8 +210,8 @@ func (id *ID) explain(report *Event) {
 	report.Status, report.Err = failed.Status, failed.Err
 }
 
-// failing reports whether the QP has failed, and its word of that is on the way. The caller holds
-// id.mu.
+// failing reports whether the QP has failed, and the report of its failure is on the way. The
+// caller holds id.mu.
 func (id *ID) failing() bool {
 	return id.tells && id.failure == nil && id.qp != nil && id.qp.State() == verbs.QPStateErr
 }

@@ -12,9 +12,9 @@ import (
 // names no number gets it (net.rdma_ucm.max_backlog of Linux).
 const maxBacklog = 1024
 
-// Listen makes a bound ID take requests (rdma_listen). Each comes as EventConnectRequest with an ID
-// of its own. Up to backlog of them wait to be answered. A backlog of 0 is the largest, 1024. Further ones
-// come when there is room, as long as their senders wait. Those of RoCE are dropped, and their senders repeat
+// Listen makes a bound ID take requests (rdma_listen). Each comes as EventConnectRequest with an ID of its
+// own. Up to backlog of them wait to be answered. A backlog of 0 is the largest, 1024. Further ones come when
+// there is room, as long as their senders wait. Requests over RoCE are dropped, and their senders repeat
 // them. On iWARP their connections wait, up to 2048 for an address, half of them of one source. The Dial of
 // one more fails with ErrReset.
 //

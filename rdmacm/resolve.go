@@ -155,7 +155,7 @@ func (ch *EventChannel) source(to netip.Addr) (netip.Addr, error) {
 			return from, err
 		}
 	}
-	// The devices need not be on the host's network. Those of tests are not.
+	// The devices need not be on the host's network. Devices of tests are not.
 	best, score := netip.Addr{}, 0
 	for _, d := range ch.devices {
 		addrs, err := connector.Addrs(d)

@@ -84,7 +84,7 @@ type state struct {
 	unsigned   int // bytes since the latest work request that is signaled
 	unsigWRs   uint32
 	bulk       bool   // the call that writes takes the completions for one that reads
-	readLeaves bool   // one that reads sleeps for that
+	readLeaves bool   // a call that reads sleeps until the call that writes is done
 	lent       bool   // a source fills a piece of the ring
 	lentAt     uint32 // posted, before that
 	want       int    // how many bytes of the ring the writer wants free at least

@@ -23,7 +23,7 @@ type places struct {
 	waiting  *crowd.Crowd[*attempt]
 }
 
-// attempt is a request whose connection is being made, or waits for that.
+// attempt is a request whose connection is being made, or waits for its turn.
 type attempt struct {
 	seat   crowd.Seat[*attempt]
 	from   netip.Addr

@@ -189,7 +189,7 @@ func dialOne(ctx context.Context, from *rdmacm.Dialer, addr netip.AddrPort, cfg 
 	return c, nil
 }
 
-// timedOut has an error that a deadline of ctx has caused say that it is a timeout, whatever cause ctx gives for that.
+// timedOut makes a timeout of an error that a deadline of ctx has caused, whatever cause ctx has.
 func timedOut(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, context.Cause(ctx)) {
 		return &timeoutError{err}

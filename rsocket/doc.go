@@ -61,7 +61,7 @@
 // DefaultDepth. Pages and queues that were in use once stay until Close. On Linux each region takes a file descriptor while
 // the process has less than half of those in use that RLIMIT_NOFILE allows.
 //
-// A Listener has a goroutine, and one for each connection that is being made or waits for that.
+// A Listener has a goroutine, and one for each connection that is being made or waits for its turn.
 //
 // While a program calls neither Read nor Write, its end takes no completions. The peer goes on until
 // the ring is full, and so with package net.

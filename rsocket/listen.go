@@ -101,7 +101,7 @@ func preferred(addrs []netip.AddrPort) netip.AddrPort {
 
 // Listener takes connections. It is a net.Listener.
 //
-// It has one goroutine, and one more for each connection that is being made or waits for that.
+// It has one goroutine, and one more for each connection that is being made or waits for its turn.
 type Listener struct {
 	inner *rdmacm.Listener
 	cfg   Config
@@ -213,7 +213,8 @@ func accept(ctx context.Context, req *rdmacm.Request, cfg Config) (*Conn, error)
 	return c, nil
 }
 
-// meetLate takes the peer's hello from the stream. Nothing is sent before: the stream has brought too little for that.
+// meetLate takes the peer's hello from the stream. No control message is sent before: the stream has brought too few
+// bytes for a grant.
 func (c *Conn) meetLate(ctx context.Context) error {
 	var b [helloSize]byte
 	err := within(ctx, &c.r, func() error {

@@ -19,10 +19,10 @@ type message struct {
 // so that it need not wait for that: it sends up to half of Depth over iWARP.
 func (c *Conn) creditStep() uint16 { return uint16(uint32(c.cfg.Depth) / (2 * c.parts())) }
 
-// mayGrant reports whether the peer is to hear of memory that is free again. Over iWARP the peer hears of that when
-// it has none left. The last bytes of a peer in C may still wait in its TCP when the peer has closed, and TCP drops
-// them when anything comes after the close. A peer that has no memory left has sent them all, and needs the word if
-// more is to come.
+// mayGrant reports whether the peer is to hear of memory that is free again. Over iWARP the peer hears of free
+// memory when it has none left. The last bytes of a peer in C may still wait in its TCP when the peer has closed,
+// and TCP drops them when anything comes after the close. A peer that has no memory left has sent them all, and
+// needs the word if more is to come.
 func (c *Conn) mayGrant() bool { return c.freed >= len(c.inRing)/2 && (!c.bySend || c.granted == 0) }
 
 // parts returns how many work requests a message takes.

@@ -137,7 +137,7 @@ func (c *Conn) takeBack(start, size, n int) (sent int, err error) {
 		}
 	}
 	c.mu.Unlock()
-	// Who writes may wait for this very piece.
+	// A call that writes may wait for this very piece.
 	piece := manyPieces.Get().(*[]byte)
 	defer manyPieces.Put(piece)
 	copy(*piece, c.outRing[start:start+n])

@@ -72,7 +72,7 @@ type DeviceAttr struct {
 	DeviceCapFlagsEx      uint64 // the upper 32 bits have no names here
 
 	// UnsharedMemory says why no other process of this host can map the memory of [PD.AllocMR], though
-	// the system provides for that: "memfd_create: operation not permitted" in a sandbox that denies it.
+	// the system can share memory: "memfd_create: operation not permitted" in a sandbox that denies it.
 	// All else works. It is empty where nothing stands in the way, and has no C symbol.
 	UnsharedMemory string
 

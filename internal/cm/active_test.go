@@ -74,7 +74,7 @@ func TestConnectAndDisconnect(t *testing.T) {
 	w.wantSent()
 }
 
-// The REQ is what Linux sends, except for the numbers that each side may choose.
+// The REQ is Linux's, except for the numbers that each side may choose.
 func TestREQFields(t *testing.T) {
 	w := newWorld(t)
 	c, err := w.a.Connect(0, Path{Local: w.a.addr, Remote: w.b.addr, TrafficClass: 0x20}, ConnectParams{Service: testService, FlowLabel: 0xc15a1,

@@ -1,8 +1,8 @@
 package cm
 
-// What strangers can do with forged messages of the connection manager. They know the address, the GUID
-// and the QPNs of both ends, but no communication ID. What peers can
-// do with the times that they name is in times_test.go.
+// Attacks by strangers with forged messages of the connection manager. They know the address, the GUID
+// and the QPNs of both ends, but no communication ID. Attacks by peers with the times that they name
+// are in times_test.go.
 
 import (
 	"encoding/binary"

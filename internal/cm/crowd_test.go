@@ -11,8 +11,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// flood lets b take REQs of different connections from an address. Its user does with each request what
-// answer says.
+// flood lets b take REQs of different connections from an address. Its user answers each request by
+// answer.
 func (w *world) flood(from netip.Addr, n int, answer func(*Conn)) {
 	w.t.Helper()
 	for i := range uint32(n) {
@@ -21,7 +21,7 @@ func (w *world) flood(from netip.Addr, n int, answer func(*Conn)) {
 	}
 }
 
-// drain throws away what b sends, but counts it, and lets its user answer what has come.
+// drain drops the MADs that b sends, but counts them, and lets b's user answer the requests that have come.
 func (w *world) drain(answer func(*Conn)) {
 	for _, _, ok := w.b.Transmit(); ok; _, _, ok = w.b.Transmit() {
 		w.drained++
@@ -66,7 +66,7 @@ func floodSize() int {
 // liveHeap returns how many bytes are in use after a collection.
 func liveHeap() uint64 {
 	runtime.GC()
-	runtime.GC() // and what pools keep for one collection
+	runtime.GC() // and the objects that pools keep for one collection
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
@@ -78,7 +78,7 @@ const maxRecord = 2048
 // maxMADs is how many MADs follow the first answer to a REQ, whose sender says no more: REPs, a REJ and DREQs.
 const maxMADs = DefaultCMRetries + 1 + maxProbes
 
-// wantBurden checks what a flood has cost since the heap had a size: memory for no more than so many
+// wantBurden checks the cost of a flood since the heap had a size: memory for no more than so many
 // connections, as many timers, and no more MADs in answer than so many.
 func (w *world) wantBurden(heap uint64, conns, answers int) {
 	w.t.Helper()
@@ -242,8 +242,8 @@ func TestRequestWithoutID(t *testing.T) {
 	}
 }
 
-// However many addresses a stranger forges, what is held is bounded, and a host that answers in less
-// time than the flood takes to go round connects.
+// However many addresses a stranger forges, the memory held is bounded, and a host that answers in
+// less time than the flood takes to go round connects.
 func TestREQsOfManyAddresses(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)

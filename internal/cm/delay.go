@@ -13,8 +13,8 @@ type patience struct {
 	peerRepeats time.Duration // the peer repeats its REQ after this time, if nothing comes
 	maxRetries  int           // of a message that is not answered
 	serviceTime uint8         // code: the peer is told to wait as long if it repeats a REQ or REP
-	// longestPromised is the code of the longest time that the peer was told to wait. The peer goes by that one or
-	// by a shorter one that it was told.
+	// longestPromised is the code of the longest time that the peer was told to wait. The peer goes by the longest
+	// time or by a shorter one that it was told.
 	longestPromised uint8
 }
 

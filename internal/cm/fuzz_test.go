@@ -27,7 +27,7 @@ func FuzzHandle(f *testing.F) {
 	})
 }
 
-// TestRandomMADs does what FuzzHandle does, with random input.
+// TestRandomMADs is FuzzHandle with random input.
 func TestRandomMADs(t *testing.T) {
 	for seed := range uint64(*seedsFlag) {
 		rnd := rand.New(rand.NewPCG(seed, 0xf0))
@@ -51,7 +51,7 @@ func (z *fuzzed) run(in []byte) {
 	z.finish()
 }
 
-// fuzzed is a machine and what is left of the input.
+// fuzzed is a machine and the rest of the input.
 type fuzzed struct {
 	t     *testing.T
 	m     *Machine
@@ -81,7 +81,7 @@ func (z *fuzzed) byte() byte {
 	return b
 }
 
-// step does what the next bytes say.
+// step makes the call that the next bytes encode.
 func (z *fuzzed) step() {
 	op := z.byte()
 	if op >= 16 {
@@ -172,7 +172,7 @@ func (z *fuzzed) mad(op byte) {
 	}
 }
 
-// check takes what the machine sends and reports, and checks the bounds.
+// check takes the machine's MADs and events, and checks the bounds.
 func (z *fuzzed) check() {
 	for e, ok := z.m.Event(); ok; e, ok = z.m.Event() {
 		switch e.Type {

@@ -73,7 +73,7 @@ func secretOf(seed uint64) (secret [16]byte) {
 	return secret
 }
 
-// pump moves what machines want to send into the network, and takes their events.
+// pump moves the machines' MADs into the network, and takes their events.
 func (w *world) pump() {
 	for _, n := range w.nodes {
 		for {
@@ -148,7 +148,7 @@ func (w *world) advance(d time.Duration) {
 	}
 }
 
-// wantSent checks what was sent since the last call, in order: "a REQ", "b REP".
+// wantSent checks the messages that were sent since the last call, in order: "a REQ", "b REP".
 func (w *world) wantSent(want ...string) {
 	w.t.Helper()
 	w.settle()
@@ -158,7 +158,7 @@ func (w *world) wantSent(want ...string) {
 	w.sent = nil
 }
 
-// forget throws away what was sent and happened so far.
+// forget drops the messages and events so far.
 func (w *world) forget() {
 	w.settle()
 	w.sent = nil
@@ -185,8 +185,8 @@ func (n *node) wantEmpty(t *testing.T) {
 	}
 }
 
-// besides are the tables of a machine that hold what is no connection's: listeners, with what is in their
-// backlogs looked at apart, and what the harness has not taken.
+// besides are the tables of a machine that are not about connections: listeners, whose backlogs are
+// looked at apart, and the MADs and events that the harness has not taken.
 var besides = []string{"services", "out", "events"}
 
 // want takes the next event, which must be of the type.

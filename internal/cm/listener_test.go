@@ -125,7 +125,7 @@ func TestBacklogFreed(t *testing.T) {
 	}
 }
 
-// However many hosts ask, what is kept of their requests is bounded.
+// However many hosts ask, the records of their requests are bounded.
 func TestFloodOfREQs(t *testing.T) {
 	w := newWorld(t)
 	for i := range uint64(10) {
@@ -145,7 +145,7 @@ func TestFloodOfREQs(t *testing.T) {
 	w.wantBurden(before, maxAttempts, 0)
 }
 
-// What is kept of connections that are over is bounded too.
+// The records of connections that are over are bounded too.
 func TestFloodOfRejected(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)

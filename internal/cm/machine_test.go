@@ -37,7 +37,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// What another host says about a connection is ignored, even if it has the right IDs.
+// Messages about a connection from another host are ignored, even with the right IDs.
 func TestForeign(t *testing.T) {
 	for name, to := range map[string]func(*world) (c, d *Conn){"pending": (*world).pending, "replied": (*world).replied, "connected": (*world).connected} {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// If nobody takes what the machine sends, the queue stays bounded, and timeouts that are due wait.
+// If nobody takes the machine's MADs, the queue stays bounded, and timeouts that are due wait.
 func TestQueueIsBounded(t *testing.T) {
 	m := New(Config{})
 	p := Path{Local: netip.MustParseAddr("::1"), Remote: netip.MustParseAddr("::2")}

@@ -8,8 +8,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// user has one end of a connection. It remembers what has happened to it, and thereby what may
-// happen next.
+// user has one end of a connection. It keeps the events so far, and thereby the events that may
+// come next.
 type user struct {
 	h       *simHost
 	c       *Conn
@@ -61,7 +61,7 @@ func (h *simHost) user(c *Conn, active bool) *user {
 	return u
 }
 
-// event checks that an event may come, and lets the user think about what to do next.
+// event checks that an event may come, and lets the user choose its next call.
 func (h *simHost) event(e Event) {
 	s := h.s
 	if e.SIDR != nil {
@@ -143,7 +143,7 @@ func (u *user) reject() {
 	}
 }
 
-// answer is what the passive side does about a request.
+// answer is the passive side's answer to a request.
 func (u *user) answer() {
 	s := u.h.s
 	switch s.rnd.IntN(8) {
@@ -177,7 +177,7 @@ func (u *user) firstPacket() {
 	}
 }
 
-// beReady is what the active side does about a reply.
+// beReady is the active side's answer to a reply.
 func (u *user) beReady() {
 	s := u.h.s
 	switch s.rnd.IntN(8) {
@@ -238,8 +238,8 @@ func (u *user) other() *user {
 	return nil
 }
 
-// checkBeliefs checks what must hold when nothing moves any more: either both ends of a connection
-// believe in it or none does, and nobody waits for anything.
+// checkBeliefs checks the conditions that hold when nothing moves any more: either both ends of a
+// connection believe in it or none does, and nobody waits for anything.
 func (s *sim) checkBeliefs() {
 	s.t.Helper()
 	for _, h := range s.hosts {

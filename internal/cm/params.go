@@ -24,8 +24,8 @@ type Params struct {
 	FlowControl, SRQ   bool
 	RNRRetryCount      uint8 // 0 to 7, for the peer's QP
 
-	// PrivateData is the user's. A REQ has room for 92 bytes and a REP for 196. It arrives
-	// filled up with zeros to that length.
+	// PrivateData is the user's. A REQ has room for 92 bytes and a REP for 196. It arrives filled
+	// up with zeros to the length of the field.
 	PrivateData []byte
 }
 

@@ -87,8 +87,8 @@ func TestCommunicationEstablished(t *testing.T) {
 	w.b.wantNone()
 }
 
-// A DREQ shows that the peer was established, even if its RTU has never come. It does not show what the
-// RTU would have said.
+// A DREQ shows that the peer was established, even if its RTU has never come. It does not show the
+// RTU's private data.
 func TestDREQForRTU(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.halfOpen()
@@ -243,7 +243,7 @@ func TestREQRejected(t *testing.T) {
 	}
 }
 
-// RoCE has no LIDs. What a REQ says in their place, of either path, does not matter, nor what a LAP says.
+// RoCE has no LIDs. The fields of a REQ in their place, of either path, do not matter, nor those of a LAP.
 func TestLIDsAreIgnored(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)

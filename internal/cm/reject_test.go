@@ -290,7 +290,7 @@ func TestRejectRefuses(t *testing.T) {
 	}
 }
 
-// Close sends what the state calls for.
+// Close sends the message that the state calls for.
 func TestClose(t *testing.T) {
 	for _, test := range []struct {
 		name   string

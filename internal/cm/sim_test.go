@@ -17,8 +17,8 @@ var (
 	seedFlag  = flag.Int("seed", -1, "run the simulation of this seed only")
 )
 
-// TestSim lets users of two to four machines do what they like over a network that loses, repeats,
-// delays and reorders, and checks what must hold all the same. See oracle_test.go.
+// TestSim lets users of two to four machines make any calls over a network that loses, repeats,
+// delays and reorders, and checks the conditions that must hold all the same. See oracle_test.go.
 func TestSim(t *testing.T) {
 	if *seedFlag >= 0 {
 		simulate(t, uint64(*seedFlag))
@@ -228,7 +228,7 @@ func (s *sim) run() {
 	s.failf("no end after %d steps", simSteps)
 }
 
-// pump takes what machines send and report.
+// pump takes the machines' MADs and events.
 func (s *sim) pump() {
 	for _, h := range s.hosts {
 		for {

@@ -12,8 +12,8 @@ func milliseconds(code uint8) time.Duration {
 }
 
 // ackTimeout returns the code of the time within which a packet is acknowledged, on a path of this
-// lifetime, by a channel adapter of this delay. That is about twice the lifetime and the delay,
-// IBTA §12.7.34, rounded as Linux does.
+// lifetime, by a channel adapter of this delay. The code stands for about twice the lifetime and
+// the delay, IBTA §12.7.34, rounded as Linux does.
 func ackTimeout(delay, lifetime uint8) uint8 {
 	t := lifetime + 1
 	switch {

@@ -18,7 +18,7 @@ func (w *world) peerTimes() *wire.REQ {
 func (w *world) requestOf(req *wire.REQ) *Conn {
 	w.t.Helper()
 	w.b.listen(0)
-	w.lose = func(string, []byte) bool { return true } // what the hosts themselves say
+	w.lose = func(string, []byte) bool { return true } // the times that the hosts themselves name
 	w.b.inject(w.a.addr, 1, wire.CMREQ, req)
 	return w.b.want(EventRequest).Conn
 }
@@ -42,8 +42,8 @@ func TestResponseTimeIsBounded(t *testing.T) {
 	w.wantWithin(EventUnreachable, 16384*time.Millisecond-1, 16384*time.Millisecond)
 }
 
-// Neither the times that a peer names nor its MRAs hold what waits for its RTU for longer than
-// 3 minutes. An MRA behind an ACK timeout of code 31 held it for 38 hours.
+// Neither the times that a peer names nor its MRAs hold a connection that waits for its RTU for
+// longer than 3 minutes. An MRA behind an ACK timeout of code 31 held it for 38 hours.
 func TestREPLifeIsBounded(t *testing.T) {
 	w := newWorld(t)
 	d := w.requestOf(w.peerTimes())
@@ -55,7 +55,7 @@ func TestREPLifeIsBounded(t *testing.T) {
 	w.wantEmpty()
 }
 
-// The same holds for what waits for a DREP.
+// The same holds for a connection that waits for a DREP.
 func TestDREQLifeIsBounded(t *testing.T) {
 	w := newWorld(t)
 	d := w.requestOf(w.peerTimes())

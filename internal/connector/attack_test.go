@@ -32,7 +32,7 @@ func liveHeap() uint64 {
 }
 
 // Requests under ever new addresses, that nobody has, are answered one by one. The connector waits for no
-// neighbor, and what it keeps of the addresses is bounded. Each of them held it up for a second.
+// neighbor, and its records of the addresses are bounded. Each of them held it up for a second.
 func TestRequestsOfManyAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := sim.New(sim.Config{})

@@ -11,8 +11,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// ErrState is in the error of a call that the state of the connection does not allow. The usual
-// cause is that the peer has ended the connection, and that the event which says so is on its way.
+// ErrState is in the error of a call that the state of the connection does not allow. Usually the
+// peer has ended the connection, and the event of the end is on its way.
 var ErrState = cm.ErrState
 
 // ibConnector is the connector of a device whose QP1 programs may use.

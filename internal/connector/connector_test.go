@@ -139,7 +139,7 @@ func TestConnection(t *testing.T) {
 		if xs.RetryCnt != 2 || ys.RetryCnt != 2 || xs.RNRRetry != 4 || ys.RNRRetry != 1 {
 			t.Errorf("got retries %d, %d, RNR retries %d, %d, want 2, 2, 4, 1", xs.RetryCnt, ys.RetryCnt, xs.RNRRetry, ys.RNRRetry)
 		}
-		if xs.Timeout != 15 || ys.Timeout != 15 { // what the devices take to acknowledge (local_ca_ack_delay) counts
+		if xs.Timeout != 15 || ys.Timeout != 15 { // the devices' delay of acknowledgements (local_ca_ack_delay) counts
 			t.Errorf("got timeouts %d and %d, want 15 twice", xs.Timeout, ys.Timeout)
 		}
 		a.ok(x.Ready(nil))

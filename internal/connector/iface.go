@@ -11,7 +11,7 @@ import (
 // be called from any goroutine. The Connector dispatches events on one goroutine, with no lock of
 // its own held.
 type Connector interface {
-	// Serve opens an address for requests, as Claim does too, which then takes no time for that.
+	// Serve opens an address for requests. Claim opens the address too, but takes no time for that after Serve.
 	Serve(addr netip.Addr) error
 	// Claim takes a port, alone or with others who share it too. It fails with EADDRINUSE while somebody else has it in
 	// another way.
@@ -71,9 +71,9 @@ type Conn interface {
 	Disconnect() error
 	// Close gives the connection up in whatever state it is, and tells the peer. No event follows.
 	Close()
-	// Narrow takes note that the network loses larger packets than those of a path MTU on the way to the
-	// peer. For some minutes this device's next connections to that address ask for this one. iWARP has no use
-	// for it.
+	// Narrow takes note that the network loses larger packets than those of a path MTU on the way to the peer.
+	// For some minutes this device's next connections to the peer's address ask for this path MTU. iWARP has
+	// no use for it.
 	Narrow(fits verbs.MTU)
 	// Group says how datagrams go from this end's address to a multicast group.
 	Group(group netip.Addr, tos uint8) Datagram

@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestNarrowPaths: what is known of an address holds for a while, and of many addresses for the latest ones.
+// TestNarrowPaths: the path MTU of an address counts for a while, and of many addresses those of the latest.
 func TestNarrowPaths(t *testing.T) {
 	var n narrowPaths
 	var dev verbs.Device

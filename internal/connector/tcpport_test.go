@@ -241,7 +241,7 @@ func newCrowded(t *testing.T, backlog int) *crowded {
 	return p
 }
 
-// settle lets the connector's goroutines do what they can.
+// settle lets the connector's goroutines run until all of them wait.
 func (p *crowded) settle() {
 	for {
 		synctest.Wait()
@@ -428,8 +428,8 @@ func TestTooManyWait(t *testing.T) {
 	})
 }
 
-// What follows a request before its answer ends it: RFC 5044. So a stranger cannot have the listener hold more than one
-// frame of his.
+// Bytes that follow a request before its answer end the request: RFC 5044. So a stranger cannot have the listener hold
+// more than one frame.
 func TestBytesBehindRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newCrowded(t, 1)

@@ -8,8 +8,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestWakeBetweenMessages: what wakes a peer goes between two messages. The peer counts the bytes of a WRITE for the
-// immediate data behind it.
+// TestWakeBetweenMessages: the empty WRITE that wakes a peer goes between two messages. The peer counts the bytes of
+// a WRITE for the immediate data behind it.
 func TestWakeBetweenMessages(t *testing.T) {
 	a, b := newPair(t, deep, deep, mpa.RTRWrite)
 	const n = 200 << 10 // more than one FPDU

@@ -9,8 +9,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestFaults: what breaks a rule is answered by one Terminate message with the code of that rule, and the header of
-// the segment where there is one. It is the last message. Neither that segment is placed nor what comes behind it.
+// TestFaults: a segment that breaks a rule is answered by one Terminate message with the code of that rule, and the
+// header of the segment where there is one. The Terminate message is the last message. Neither the segment is
+// placed nor the bytes behind it.
 func TestFaults(t *testing.T) {
 	const room = 16 // bytes of each of two receives
 	segment := func(h Header, payload ...byte) []byte { return fpdu(append(h.AppendTo(nil), payload...)) }

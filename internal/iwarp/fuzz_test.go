@@ -7,7 +7,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/mpa"
 )
 
-// FuzzDecodeHeader has what was decoded encoded again: all but the reserved bits stays.
+// FuzzDecodeHeader has decoded headers encoded again: all but the reserved bits stays.
 func FuzzDecodeHeader(f *testing.F) {
 	for _, h := range []Header{
 		{Tagged: true, Last: true, Op: Write, STag: 1, TO: 2}, {Op: Send, MSN: 3, MO: 4},
@@ -67,7 +67,7 @@ func FuzzTracer(f *testing.F) {
 			got = append(got, pieces.Lines(b[i:i+1])...)
 		}
 		if len(got) > 0 && whole.lost {
-			return // the line of what is no MPA shows as much of it as was there
+			return // the line of bytes that are no MPA shows all bytes that were there
 		}
 		if len(got) != len(want) {
 			t.Fatalf("%d lines byte by byte, %d at once:\n%q\n%q\nwant the same", len(got), len(want), got, want)

@@ -9,8 +9,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestSendQueueGrows: the ring has memory for what is under way, up to the room that was granted. When it grows, work
-// requests keep what they have, wherever in the ring they begin.
+// TestSendQueueGrows: the ring has memory for the work requests under way, up to the room that was granted. When the
+// ring grows, work requests keep their fields, wherever in the ring they begin.
 func TestSendQueueGrows(t *testing.T) {
 	const most = 128
 	first := queue.FirstPlaces(most)

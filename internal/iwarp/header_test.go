@@ -73,7 +73,7 @@ func TestBadHeaders(t *testing.T) {
 	}
 }
 
-// TestTermMsg encodes as RFC 5040 says, and understands what siw sends: layer and type, and the bits for
+// TestTermMsg encodes as RFC 5040 says, and understands siw's messages: layer and type, and the bits for
 // the headers, in the order of a little-endian machine's bit fields.
 func TestTermMsg(t *testing.T) {
 	m := TermMsg{Code: taggedBounds, Segment: 20, Header: &Header{Tagged: true, Last: true, Op: Write, STag: 1, TO: 2}}

@@ -16,7 +16,7 @@ func fpdu(ulpdu []byte) []byte {
 	return append(b, make([]byte, mpa.TrailerSize(len(ulpdu)))...)
 }
 
-// target is what a hostile peer knows of an end: a key for memory.
+// target is the knowledge of a hostile peer of an end: a key for memory.
 type target struct{ rkey verbs.RKey }
 
 // TestHostilePeer: a peer that does not keep to the protocol ends its own connection, and reaches no memory

@@ -120,7 +120,7 @@ func (e *testEnd) transmit(n int) bool {
 	return wrote > 0
 }
 
-// receive reads up to n bytes of what the peer has written, some of them straight to their place.
+// receive reads up to n bytes from the peer, some of them straight to their place.
 func (e *testEnd) receive(from *testEnd, n int, direct bool) bool {
 	n = min(n, len(from.out))
 	b := from.out[:n]

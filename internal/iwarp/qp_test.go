@@ -101,7 +101,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestRandomTraffic has both ends do what they like, in pieces of any size, and compares the memory.
+// TestRandomTraffic has both ends post random work requests, takes the stream in pieces of any size, and compares the
+// memory.
 func TestRandomTraffic(t *testing.T) {
 	first := linktest.Seed(t)
 	for round := range uint64(10) {
@@ -145,7 +146,7 @@ func TestRandomTraffic(t *testing.T) {
 					wr.Op, wr.Remote = verbs.OpSend, verbs.RemoteAddr{}
 					peer.e.recv(1000+id, sge(peer.far, s.filled, n))
 					peer.ids = append(peer.ids, 1000+id)
-				case 1: // reads what the peer has
+				case 1: // reads the peer's memory
 					wr.Op, wr.SGList, wr.Remote = verbs.OpRDMARead, []verbs.SGE{sge(s.seen, s.read, n)}, remote(peer.own, s.read)
 					if s.read+n > size {
 						continue
@@ -400,7 +401,7 @@ func TestBadSGE(t *testing.T) {
 	}
 }
 
-// TestSignalAll checks that a QP which signals all makes a completion of what does not ask for one.
+// TestSignalAll checks that a QP which signals all makes a completion for a work request that does not ask for one.
 func TestSignalAll(t *testing.T) {
 	a, b := newPair(t, deep, deep, mpa.RTRWrite)
 	a.q.cfg.SignalAll = true
@@ -427,8 +428,8 @@ func TestSolicited(t *testing.T) {
 	}
 }
 
-// TestPostInError checks that the queue of a QP in error is as long as ever: what is posted is flushed, and takes its
-// place until somebody polls.
+// TestPostInError checks that the queue of a QP in error is as long as ever: a posted work request is flushed, and
+// takes its place until somebody polls.
 func TestPostInError(t *testing.T) {
 	a, _ := newPair(t, deep, deep, mpa.RTRWrite)
 	a.ok(a.q.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
@@ -462,7 +463,7 @@ func TestInlineRefused(t *testing.T) {
 	b.success(1)
 }
 
-// TestDraining checks that a QP in SQD drains until what was posted is done, and no longer.
+// TestDraining checks that a QP in SQD drains until the posted work requests are done, and no longer.
 func TestDraining(t *testing.T) {
 	a, b := newPair(t, deep, deep, mpa.RTRWrite)
 	b.recv(1)
@@ -555,8 +556,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestMarkers writes what has many markers, has a marker changed, and terminates a marked stream in the midst of what
-// was posted: RFC 5044 has the end of it decode too.
+// TestMarkers writes FPDUs with many markers, has a marker changed, and terminates a marked stream in the midst of
+// posted work requests: RFC 5044 has the end of the stream decode too.
 func TestMarkers(t *testing.T) {
 	for _, crc := range []bool{false, true} {
 		x, y := deep, deep

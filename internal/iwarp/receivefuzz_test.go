@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// The memory of a fuzzed end. Behind each area, and before the first, is what nobody may read or write.
+// The memory of a fuzzed end. Behind each area, and before the first, is memory that nobody may read or write.
 const (
 	fuzzGuard = 64
 	fuzzSize  = 256 // of an area
@@ -59,7 +59,7 @@ func newFuzzMemory(e *testEnd, keys *mem.Keys) *fuzzMemory {
 
 func fuzzAddr(i int) uint64 { return uint64(i+1) << 16 }
 
-// check compares all that the peer may not write with what it was.
+// check compares all memory that the peer may not write with its contents before.
 func (m *fuzzMemory) check(t *testing.T) {
 	t.Helper()
 	copy(m.before[fuzzPlace(fuzzOpen):], m.bytes[fuzzPlace(fuzzOpen):][:fuzzSize])
@@ -111,7 +111,7 @@ func (e *testEnd) fpdus(markers bool, segments ...[]byte) []byte {
 }
 
 // FuzzReceive has an end take any bytes, in two pieces. It may not panic, and uses all that an FPDU can be. Only
-// memory changes that the peer may write, what is sent has nothing that it may not read, and no work request
+// memory changes that the peer may write, no byte is sent that the peer may not read, and no work request
 // completes twice.
 func FuzzReceive(f *testing.F) {
 	_, m := fuzzEnd(f, false)

@@ -14,8 +14,8 @@ import (
 
 const (
 	// segmentData is how many bytes of payload a segment has at most: with the larger header less than
-	// an FPDU takes, and divisible by a cache line. RFC 5044 would have FPDUs fit TCP segments. That is
-	// for receivers that place segments out of order, and a socket cannot see to it.
+	// an FPDU takes, and divisible by a cache line. RFC 5044 would have FPDUs fit TCP segments.
+	// Receivers that place segments out of order need that, and a socket cannot provide it.
 	segmentData = (mpa.MaxULPDU - untaggedSize) &^ 63
 
 	// markedData is segmentData where the peer wants markers.

@@ -82,7 +82,7 @@ func TestRefusedLate(t *testing.T) {
 	}
 }
 
-// TestDepthBehindSend: a READ that the connection does not allow fails once what was posted before it has gone.
+// TestDepthBehindSend: a READ that the connection does not allow fails once the work requests before it have gone.
 func TestDepthBehindSend(t *testing.T) {
 	a, b := newPair(t, mpa.Offer{}, mpa.Offer{}, mpa.RTRWrite)
 	b.recv(1)

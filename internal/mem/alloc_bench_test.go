@@ -7,7 +7,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// BenchmarkAllocMR allocates a region and closes it: what a server pays that opens and closes connections.
+// BenchmarkAllocMR allocates a region and closes it: the cost to a server that opens and closes connections.
 func BenchmarkAllocMR(b *testing.B) {
 	for _, size := range []int{4 << 10, 64 << 10, 2 << 20} {
 		b.Run(fmt.Sprintf("size=%dKiB", size>>10), func(b *testing.B) {

@@ -126,8 +126,8 @@ func TestSmallOwn(t *testing.T) {
 	}
 }
 
-// TestAddressesRest: what is given back is not given out again for long, and faults. Then it serves
-// again, so that regions which come and go take no more and more addresses.
+// TestAddressesRest: memory that is given back is not given out again for long, and faults. Then
+// its addresses serve again, so that regions which come and go take no more and more addresses.
 func TestAddressesRest(t *testing.T) {
 	for _, tt := range []struct {
 		n     int
@@ -186,15 +186,15 @@ func wantFault(t *testing.T, b []byte) {
 	t.Errorf("closed memory reads as %d, want a fault", b[0])
 }
 
-// TestMemoryLimits: what the host, or the container, cannot hold is refused at once, and the error names
-// the limit.
+// TestMemoryLimits: memory that the host, or the container, cannot hold is refused at once, and the
+// error names the limit.
 func TestMemoryLimits(t *testing.T) {
 	const v2 = "sys/fs/cgroup/a/memory."
 	meminfo := func(kb int) string { return fmt.Sprintf("MemTotal: 99999999 kB\nMemAvailable: %d kB\n", kb) }
 	for _, tt := range []struct {
 		name  string
 		files map[string]string
-		size  int // what just fits
+		size  int // the largest region that fits
 		text  string
 	}{
 		{"machine", map[string]string{"proc/meminfo": meminfo(100 << 10)}, 100 << 20, "104857600 bytes are available (MemAvailable): allocate less"},
@@ -262,7 +262,7 @@ func TestMappingLimit(t *testing.T) {
 		t.Errorf("the sixth mapping: %v, want ErrLimit that names vm.max_map_count", err)
 	}
 	give(t, m, all[0])
-	all[0] = take(t, m, maxPiece+1) // what rests gives way
+	all[0] = take(t, m, maxPiece+1) // addresses that rest give way
 	for _, a := range all {
 		give(t, m, a)
 	}
@@ -386,8 +386,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestDebug: with ADVERB_DEBUG=mr the use of closed memory, and of what is beside a region, ends the
-// program, and what stands on stderr leads from the fault's address to the region and its Close.
+// TestDebug: with ADVERB_DEBUG=mr the use of closed memory, and of memory beside a region, ends the
+// program, and the text on stderr leads from the fault's address to the region and its Close.
 func TestDebug(t *testing.T) {
 	if what := os.Getenv("ADVERB_TEST_FAULT"); what != "" {
 		useWrongly(t, what)

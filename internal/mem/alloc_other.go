@@ -37,10 +37,10 @@ func (a *allocation) lent() *File { return nil }
 // file says that no other process can map the memory.
 func (a *allocation) file() (fd int, off int64, ok bool) { return -1, 0, false }
 
-// HeapIsBounded reports whether the system bounds the Go heap. That is known on Linux only.
+// HeapIsBounded reports whether the system bounds the Go heap. The answer is known on Linux only.
 func HeapIsBounded() bool { return false }
 
-// HoldsHeap would return an error if so many bytes more of the Go heap were too many. That is known on Linux only.
+// HoldsHeap would return an error if so many bytes more of the Go heap were too many. The answer is known on Linux only.
 func HoldsHeap(int) error { return nil }
 
 // mapping is memory that others could map. There is none.

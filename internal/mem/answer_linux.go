@@ -17,8 +17,8 @@ type answer struct {
 	left  room
 	areas int // mappings that regions may have: half of those that a process may have
 
-	// allocated is how many bytes were allocated since, less those that were given back. Who allocates and fills them
-	// at once may not count on the same bytes twice.
+	// allocated is how many bytes were allocated since, less those that were given back. A caller that allocates
+	// bytes and fills them at once may not count on the same bytes twice.
 	allocated uint64
 }
 

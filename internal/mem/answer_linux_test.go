@@ -51,7 +51,7 @@ func TestAnswer(t *testing.T) {
 	})
 }
 
-// TestSlabShort: a small region needs what it has itself, and not what its slab has.
+// TestSlabShort: a small region needs its own bytes, and not those of its slab.
 func TestSlabShort(t *testing.T) {
 	m := &allocator{host: hostOf(t, map[string]string{"proc/meminfo": "MemAvailable: 100 kB\n"}), small: ownSmall}
 	give(t, m, take(t, m, 20<<10))
@@ -60,7 +60,7 @@ func TestSlabShort(t *testing.T) {
 	}
 }
 
-// TestMemoryGroup: in a control group, what counts is what is used.
+// TestMemoryGroup: in a control group, memory in use counts.
 func TestMemoryGroup(t *testing.T) {
 	const group = 64 << 20
 	if !usertest.In(t, usertest.MemoryGroup(group)) {
@@ -75,7 +75,7 @@ func TestMemoryGroup(t *testing.T) {
 	for i := range used {
 		used[i] = 1
 	}
-	memory.answer = answer{} // what was answered before they were used
+	memory.answer = answer{} // an answer from before they were used
 	for _, n := range []int{group - len(used), group} {
 		_, err := p.register(verbs.MRAttr{Length: n}, false)
 		if !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), fmt.Sprintf(" %d of control group ", group)) {

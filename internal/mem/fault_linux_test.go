@@ -26,7 +26,7 @@ func mapped(t testing.TB, n, prot int) []byte {
 	return b
 }
 
-// mappedFile maps n bytes of a file, and returns what cuts it to a length.
+// mappedFile maps n bytes of a file, and returns the function that cuts the file to a length.
 func mappedFile(t testing.TB, n int) (b []byte, cut func(n int)) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
@@ -149,7 +149,7 @@ func TestFaults(t *testing.T) {
 }
 
 // TestProgramFaults: a fault at an address that is not the region's is the program's, and goes on as a panic. So does
-// what is no fault.
+// a panic that is no fault.
 func TestProgramFaults(t *testing.T) {
 	p := newPD(t)
 	r := region(t, p, verbs.MRAttr{Buf: aligned(64), Access: everything})

@@ -22,7 +22,7 @@ func (g *gate) enter() bool {
 	}
 }
 
-// isOpen reports whether the gate is not closed. Who does not enter asks it each time.
+// isOpen reports whether the gate is not closed. A user that does not enter the gate asks it each time.
 func (g *gate) isOpen() bool { return g.users.Load() >= 0 }
 
 // leave reports whether the gate is closed and this was the last user.

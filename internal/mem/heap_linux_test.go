@@ -10,7 +10,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestHeapInPieces: where no addresses are left, what is idle in the heap is no room if it is in pieces that are too
+// TestHeapInPieces: where no addresses are left, idle memory of the heap is no room if it is in pieces that are too
 // short. When all is idle it is.
 func TestHeapInPieces(t *testing.T) {
 	const large, short, n = 24 << 20, 20 << 20, 12

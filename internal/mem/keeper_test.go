@@ -35,8 +35,8 @@ func wantClosed(t *testing.T, what string, closed *bool, want bool) {
 	}
 }
 
-// TestKeeper: until Release the region that was opened last stays in place, and no other. What is opened
-// is checked as ever.
+// TestKeeper: until Release the region that was opened last stays in place, and no other. Each access is
+// checked as ever.
 func TestKeeper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPD(t)
@@ -100,8 +100,8 @@ type bubbleLock chan struct{}
 func (l bubbleLock) Lock()   { l <- struct{}{} }
 func (l bubbleLock) Unlock() { <-l }
 
-// TestKeeperLock: what is opened often under a lock stays in place until the lock is given back, without being held. What
-// is not opened often, and what was, does not wait for the lock.
+// TestKeeperLock: a region that is opened often under a lock stays in place until the lock is given back, without being
+// held. A region that is not opened often, or was before, does not wait for the lock.
 func TestKeeperLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPD(t)
@@ -255,7 +255,7 @@ func TestKeeperPiece(t *testing.T) {
 	}
 }
 
-// TestKeeperFold: what a Keeper has folded is all that it has copied, from memory that begins with a cache line.
+// TestKeeperFold: a Keeper folds all bytes that it has copied, from memory that begins with a cache line.
 func TestKeeperFold(t *testing.T) {
 	const n = 2048
 	p := newPD(t)

@@ -6,7 +6,7 @@ import (
 )
 
 // TestPlaceLastWordLast: the last aligned word is read and stored after all other bytes, those behind it
-// included. Source and destination overlap here, so that the order shows in what is left, whatever the timing.
+// included. Source and destination overlap here, so that the order shows in the result, whatever the timing.
 func TestPlaceLastWordLast(t *testing.T) {
 	const n, at, half = 68, 56, 4 // bytes; where the last aligned word begins; half of it
 	buf := aligned(n + 24)

@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestScatterLate: what comes late fills a list of pieces of memory, and leaves the bytes that are kept.
+// TestScatterLate: late payload fills a list of pieces of memory, and leaves the bytes that are kept.
 func TestScatterLate(t *testing.T) {
 	const size, seed = 400, 20261124
 	rng := rand.New(rand.NewPCG(seed, 0))

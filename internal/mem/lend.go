@@ -52,7 +52,7 @@ func (m *File) Detach(off, n uint64) {
 // detach fails where no mapping can be made, and the region will soon be of no use anyway.
 func (m *File) detach(off, n uint64) { _ = m.own.detach(off, n) }
 
-// Detached reports whether Detach was called. Who has begun to watch before that is told.
+// Detached reports whether Detach was called. Watchers that have begun before Detach are told of it.
 func (m *File) Detached() bool { return m.over.Load() }
 
 // end tells all who watch that the memory is given back. It is taken away from those who do not stop, once all were told.

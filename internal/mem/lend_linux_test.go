@@ -12,7 +12,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestLend: what is lent is in the region's file where the loan says, and others can read the file and do nothing
+// TestLend: lent bytes are in the region's file where the loan says, and others can read the file and do nothing
 // else with it.
 func TestLend(t *testing.T) {
 	d := newDomain(t)
@@ -211,8 +211,9 @@ func mapAsPeer(t *testing.T, f *File) []byte {
 	return b
 }
 
-// TestDetach: memory that was taken away from others keeps its contents, and what they write there from then on does
-// not appear. They hear of it before, and the region is not lent or shared any more. It works, and closes, as ever.
+// TestDetach: memory that was taken away from others keeps its contents, and bytes that they write there from then
+// on do not appear. They hear of it before, and the region is not lent or shared any more. It works, and closes, as
+// ever.
 func TestDetach(t *testing.T) {
 	d := newDomain(t)
 	const size = 64 << 10

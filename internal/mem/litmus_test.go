@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// write writes for longer than Close takes. The last word is what a test sees.
+// write writes for longer than Close takes. A test sees the last word.
 func write(s Span) {
 	for i := range s.Bytes() {
 		s.Bytes()[len(s.Bytes())-1-i] = 1

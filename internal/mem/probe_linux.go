@@ -18,8 +18,8 @@ import (
 
 // A region of up to probeWhole bytes is probed page by page. The kernel gets the pages ready for an access, as it does for
 // a card, which pins them. A larger region may be a reservation that the program fills by and by, so its pages are not
-// taken: the rights of its mappings are looked up, and one page of each is made ready. That is the last one, since a file
-// that is too short ends before it.
+// taken: the rights of its mappings are looked up, and the last page of each is made ready, since a file that is too short
+// ends before that page.
 const probeWhole = 1 << 20
 
 // probe returns an error if the program's memory does not allow all of access. See probe.go.

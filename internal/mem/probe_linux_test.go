@@ -12,8 +12,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestProbe: RegMR refuses memory that does not have what the access flags promise, and says where and why. What it takes
-// is unchanged. It makes no difference whether the kernel can get pages ready.
+// TestProbe: RegMR refuses memory that does not allow the access of the flags, and says where and why. Memory that RegMR
+// takes is unchanged. It makes no difference whether the kernel can get pages ready.
 func TestProbe(t *testing.T) {
 	const rw = unix.PROT_READ | unix.PROT_WRITE
 	page := pageSize

@@ -56,7 +56,7 @@ func (m registered) wantOpen(d *domain, need verbs.Access, text string) {
 	}
 }
 
-// TestRereg: Rereg changes what it is asked to and keeps the rest. The key before opens nothing.
+// TestRereg: Rereg changes the properties that it is asked to and keeps the rest. The key before opens nothing.
 func TestRereg(t *testing.T) {
 	const iova = 0x7000_0000
 	old, other := make([]byte, 64), make([]byte, 32)

@@ -88,7 +88,7 @@ func fill(b []byte, seed uint64) {
 	}
 }
 
-// TestShared: what is lent is copied whole, from and to any place, and nothing beside it is touched.
+// TestShared: lent memory is copied whole, from and to any place, and nothing beside it is touched.
 func TestShared(t *testing.T) {
 	const margin, longest, seed = 64, 3*sharedPiece + 100, 1
 	rnd := rand.New(rand.NewPCG(seed, 0))

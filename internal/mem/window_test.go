@@ -297,7 +297,7 @@ func TestWindowType2(t *testing.T) {
 	d.shut("key of the first binding", want, regionBase+8)
 }
 
-// TestWindowChecks: what a bind checks, with both types. A refused bind changes nothing.
+// TestWindowChecks: the checks of a bind, with both types. A refused bind changes nothing.
 func TestWindowChecks(t *testing.T) {
 	for _, typ := range bothTypes {
 		d := newDomain(t)
@@ -345,7 +345,7 @@ func TestWindowChecks(t *testing.T) {
 	}
 }
 
-// TestWindowAccess: a window gives what its bind says, and to QPs of its PD only.
+// TestWindowAccess: a window gives the access of its bind, and to QPs of its PD only.
 func TestWindowAccess(t *testing.T) {
 	for _, typ := range bothTypes {
 		d := newDomain(t)

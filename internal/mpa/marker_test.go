@@ -100,7 +100,7 @@ func TestMarkers(t *testing.T) {
 }
 
 // TestStrip: an FPDU is whole if each of its markers points to its beginning, but for the lowest two bits, and it does
-// not end within a marker or behind one. The place behind it does not depend on what it is appended to.
+// not end within a marker or behind one. The place behind it does not depend on the buffer to which it is appended.
 func TestStrip(t *testing.T) {
 	fpdu := bytes.Repeat([]byte{0xa5}, 1200)
 	for before := 0; before < markerInterval; before += 4 {
@@ -142,7 +142,8 @@ func TestStrip(t *testing.T) {
 	}
 }
 
-// FuzzMarkers strips any bytes as an FPDU at any place. What is right comes out again with markers as it was.
+// FuzzMarkers strips any bytes as an FPDU at any place. An FPDU with right markers comes out the same when markers are
+// made again.
 func FuzzMarkers(f *testing.F) {
 	var m Marks
 	fpdu := append(AppendLength(nil, 600), make([]byte, 600+TrailerSize(600))...)

@@ -73,7 +73,7 @@ func TestBadFrames(t *testing.T) {
 	}
 }
 
-// TestTerms checks what two ends agree on: CRCs if one wants them (RFC 5044), depths that fit both and
+// TestTerms checks the terms of two ends: CRCs if one wants them (RFC 5044), depths that fit both and
 // one RTR message (RFC 6581).
 func TestTerms(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -126,7 +126,7 @@ func TestTerms(t *testing.T) {
 	}
 }
 
-// TestSilentReply checks that an end keeps what it asked for where the reply says nothing of it.
+// TestSilentReply checks that an end keeps the values that it asked for where the reply names none.
 func TestSilentReply(t *testing.T) {
 	o := Offer{CRC: true, IRD: 4, ORD: 3}
 	if got, err := o.Settle(&Frame{Reply: true, Revision: 2}); err != nil || !got.CRC || got.IRD != 4 || got.ORD != 3 {

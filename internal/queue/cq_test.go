@@ -210,7 +210,7 @@ func TestCQClose(t *testing.T) {
 	}
 }
 
-// TestPolls: Polls counts each poll, whether it finds something or not, and Waiting what it leaves.
+// TestPolls: Polls counts each poll, whether it finds something or not, and Waiting the completions that it leaves.
 func TestPolls(t *testing.T) {
 	c := newTestCQ(t, 8)
 	if _, err := c.poll(1); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestCQGrows: a CQ has the room that was asked for, and memory for what has waited in it. Completions stay in their order
-// when the ring grows, wherever in it they begin.
+// TestCQGrows: a CQ has the room that was asked for, and memory for the completions that have waited in it. Completions
+// stay in their order when the ring grows, wherever in it they begin.
 func TestCQGrows(t *testing.T) {
 	const entries = 1000
 	for first := range firstPlaces {
@@ -40,7 +40,7 @@ func TestCQGrows(t *testing.T) {
 	}
 }
 
-// TestCQResizeGrown: a queue that gets another size keeps what waits, and grows up to the new size.
+// TestCQResizeGrown: a queue that gets another size keeps its completions, and grows up to the new size.
 func TestCQResizeGrown(t *testing.T) {
 	c := newTestCQ(t, 100)
 	c.add(50, false, verbs.WCSuccess)

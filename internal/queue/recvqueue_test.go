@@ -36,7 +36,7 @@ func recvWRs(first uint64, n int) []verbs.RecvWR {
 	return wrs
 }
 
-// poster is what RecvQueue and SRQ have in common.
+// poster has the methods for posting of RecvQueue and SRQ.
 type poster interface {
 	Post(wrs []verbs.RecvWR) (int, error)
 }
@@ -76,7 +76,7 @@ func wantFull(t testing.TB, q poster, wrs []verbs.RecvWR, fit int, texts ...stri
 	}
 }
 
-// taker is what RecvQueue and SRQUser have in common.
+// taker has the methods for taking of RecvQueue and SRQUser.
 type taker interface {
 	Take() *Recv
 	Complete(r *Recv) (slots *atomic.Uint64, freed uint64)
@@ -106,7 +106,7 @@ func wantCredits(t testing.TB, q *RecvQueue, want int) {
 	}
 }
 
-// completion is what polling the completion of a receive frees.
+// completion has the places that a poll of a receive's completion frees.
 type completion struct {
 	slots *atomic.Uint64
 	freed uint64

@@ -31,7 +31,7 @@ func NextSpin(budget int, slept time.Duration) int {
 // needs no wake-up.
 type waitSpin struct {
 	budget atomic.Int64 // looks that the next spin may take
-	since  atomic.Int64 // ns; when a spin found nothing, 0 if no goroutine sleeps for that
+	since  atomic.Int64 // ns; when a spin found nothing; 0 if no goroutine sleeps after such a spin
 }
 
 // Spinning is set while a goroutine of the process spins for a CQ. One at a time does: the cores are there

@@ -83,7 +83,7 @@ func TestSRQ(t *testing.T) {
 	s.wantEvents(0)
 }
 
-// TestSRQErrors: what does not fit is refused with its place in the list.
+// TestSRQErrors: a receive that does not fit is refused with its place in the list.
 func TestSRQErrors(t *testing.T) {
 	s := newTestSRQ(t, verbs.SRQAttr{MaxWR: 3, MaxSGE: 2})
 	n, err := s.Post([]verbs.RecvWR{{ID: 1}, {ID: 2, SGList: make([]verbs.SGE, 3)}, {ID: 3}})
@@ -106,7 +106,7 @@ func TestSRQErrors(t *testing.T) {
 	s.wantAttr(verbs.SRQAttr{MaxWR: 1, MaxSGE: 1})
 }
 
-// TestSRQResize: the queue grows while receives are posted and out, and shrinks to what is posted.
+// TestSRQResize: the queue grows while receives are posted and out, and shrinks to the posted receives.
 func TestSRQResize(t *testing.T) {
 	s := newTestSRQ(t, verbs.SRQAttr{MaxWR: 3, MaxSGE: 1})
 	u := &SRQUser{SRQ: s.SRQ}
@@ -172,11 +172,11 @@ func TestSRQLimit(t *testing.T) {
 	next()
 	s.wantEvents(2) // taken back
 	s.modify(verbs.SRQAttr{Limit: 1, MaxWR: 9}, verbs.SRQMaskMaxWR)
-	s.wantAttr(verbs.SRQAttr{MaxWR: 9, MaxSGE: 1}) // what the mask does not name stays
+	s.wantAttr(verbs.SRQAttr{MaxWR: 9, MaxSGE: 1}) // attributes that the mask does not name stay
 }
 
-// TestSRQReset: a QP that goes to RESET gives back what it has taken. It waits again before what was
-// posted later.
+// TestSRQReset: a QP that goes to RESET gives back the receives that it has taken. They wait again
+// before receives that were posted later.
 func TestSRQReset(t *testing.T) {
 	s := newTestSRQ(t, verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
 	x, y := &SRQUser{SRQ: s.SRQ}, &SRQUser{SRQ: s.SRQ}
@@ -277,7 +277,7 @@ func TestSRQConcurrent(t *testing.T) {
 	}
 }
 
-// TestSRQResetOrder: what a QP gives back waits in the order of posting.
+// TestSRQResetOrder: receives that a QP gives back wait in the order of posting.
 func TestSRQResetOrder(t *testing.T) {
 	s := newTestSRQ(t, verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
 	u := &SRQUser{SRQ: s.SRQ}

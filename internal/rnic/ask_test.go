@@ -48,7 +48,7 @@ func bareInitiator(t *testing.T) (*end, halfClosed, net.Conn) {
 	return e, h, theirs
 }
 
-// nextFPDU reads an FPDU, and returns its header and what is behind that.
+// nextFPDU reads an FPDU, and returns its header and its payload.
 func nextFPDU(t *testing.T, c net.Conn) (iwarp.Header, []byte) {
 	t.Helper()
 	head := make([]byte, mpa.LengthSize)
@@ -78,8 +78,8 @@ func wantQuiet(t *testing.T, c net.Conn) {
 	}
 }
 
-// siw looks at what came before it was ready only when more comes. So a peer that stays silent gets something a few times,
-// which changes nothing: an empty WRITE.
+// siw looks at bytes that came before it was ready only when more come. So a peer that stays silent gets an empty WRITE a
+// few times, which changes nothing.
 func TestWake(t *testing.T) {
 	for _, answered := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -110,8 +110,8 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// What the peer has sent before the end of a connection has arrived when that comes, and the peer's program has its
-// completion: the end waits for the answer to a READ of no bytes, which comes behind it.
+// Messages that the peer has sent before the end of a connection arrive before the end, and the peer's program has
+// their completions: the end waits for the answer to a READ of no bytes, which comes behind them.
 func TestEndAfterAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, h, peer := bareInitiator(t)
@@ -163,7 +163,7 @@ func TestEndWithoutAnswer(t *testing.T) {
 }
 
 // TestEndOfUnasked: a peer that answers no READs, or whose end's program takes the QP to the error state, has a moment to
-// be done with what it has sent.
+// receive all that this end has sent.
 func TestEndOfUnasked(t *testing.T) {
 	for name, end := range map[string]func(*end){
 		"no READs": func(e *end) { e.prov.Shutdown(e.qp.QPN()) },

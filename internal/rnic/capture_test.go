@@ -56,7 +56,7 @@ func readFrame(t *testing.T, c net.Conn) mpa.Frame {
 	}
 }
 
-// TestCapture has a second opinion on what goes over a stream: tshark's dissectors of MPA, DDP and RDMAP, which share
+// TestCapture has a second opinion on the bytes of a stream: tshark's dissectors of MPA, DDP and RDMAP, which share
 // no code with this project, on the capture of one end, with CRCs and markers and without. The trace has a line for
 // each message.
 func TestCapture(t *testing.T) {
@@ -122,7 +122,7 @@ func TestCapture(t *testing.T) {
 // wantDecoded checks that tshark decodes a capture of exchange: each kind of message, and nothing malformed.
 func wantDecoded(t *testing.T, tshark, name string) {
 	t.Helper()
-	// What the messages hold is none of the protocols that tshark guesses.
+	// The payload is none of the protocols that tshark guesses.
 	out, err := exec.Command(tshark, "-r", name, "--disable-protocol", "rpcordma", "-T", "fields",
 		"-e", "_ws.malformed", "-e", "iwarp_rdma.opcode", "-Y", "iwarp_mpa || _ws.malformed").Output()
 	if err != nil {

@@ -154,7 +154,7 @@ func (s *connSocket) move() {
 	}()
 }
 
-// finish says that nothing follows. A connection that cannot say so is closed by its peer.
+// finish says that nothing follows. A connection that cannot be half closed is closed.
 func finish(c net.Conn) {
 	if w, ok := c.(interface{ CloseWrite() error }); ok {
 		_ = w.CloseWrite()

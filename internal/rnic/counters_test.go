@@ -30,7 +30,7 @@ func counts(t *testing.T, cs verbs.Counters, err error) map[string]uint64 {
 	return m
 }
 
-// TestCounters checks what a QP counts, and that its device adds it up, when the QP is closed too.
+// TestCounters checks the counters of a QP, and that its device adds them up, also once the QP is closed.
 func TestCounters(t *testing.T) {
 	x, y := pair(t)
 	const n = 1 << 17
@@ -119,7 +119,7 @@ func TestCountersOfCRC(t *testing.T) {
 	}
 }
 
-// lines is a logger's handler that hands on what it gets as text.
+// lines is a logger's handler that hands records on as text.
 func lines(d *end) chan string {
 	got := make(chan string, 100)
 	h := slog.NewTextHandler(writer(got), &slog.HandlerOptions{Level: slog.LevelDebug})

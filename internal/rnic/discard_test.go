@@ -22,8 +22,8 @@ func (b *babbler) readv(bufs [][]byte) (int, error) {
 
 func (b *babbler) close() error { b.closed++; return nil }
 
-// What a peer goes on sending to a QP that has let go is read by turns, as what it sends to others. In between the lock is
-// free: the end of lingerTime needs it, and so does Close. At the end of the stream the socket is closed.
+// Bytes that a peer goes on sending to a QP that has let go are read by turns, as bytes for other QPs are. In between the
+// lock is free: the end of lingerTime needs it, and so does Close. At the end of the stream the socket is closed.
 func TestDiscardByTurns(t *testing.T) {
 	const turn = 1 << 20
 	b := &babbler{most: 64 * turn}

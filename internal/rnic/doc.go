@@ -8,6 +8,6 @@
 // idle connection costs no goroutine and no buffer, and while a program polls busily nothing that comes
 // wakes a thread.
 //
-// A stream that is no TCP socket, such as one with TLS, has a goroutine, a buffer and blocking reads. So has each
-// on other systems.
+// A stream that is no TCP socket, such as one with TLS, has a goroutine, a buffer and blocking reads. On other
+// systems every stream has them.
 package rnic

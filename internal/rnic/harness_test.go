@@ -44,7 +44,7 @@ type end struct {
 	pd   *verbs.PD
 	cq   *verbs.CQ // of both queues
 	qp   *verbs.QP
-	over chan error // what the device says at the end of the connection
+	over chan error // the device's report of the end of the connection
 }
 
 // newEnd makes a QP in INIT.

@@ -18,8 +18,9 @@ type traced struct{ wrapped }
 
 func (t traced) NetConn() net.Conn { return t.Conn }
 
-// TestKeepAlive asks the system what TCP does for periods that were set before and after the connection was
-// made, through what traces it too. A QP without a period leaves it alone, and 0 turns it off.
+// TestKeepAlive asks the system for TCP's options, for periods that were set before and after the
+// connection was made, with a trace around the connection too. A QP without a period leaves TCP's
+// keep-alive alone, and 0 turns it off.
 func TestKeepAlive(t *testing.T) {
 	options := func(c syscall.Conn) (on, idle, interval, count int) {
 		raw, err := c.SyscallConn()
@@ -77,7 +78,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// userTimeout asks the system how long what was sent may lack its acknowledgement.
+// userTimeout asks the system how long data may stay unacknowledged.
 func userTimeout(t *testing.T, c syscall.Conn) time.Duration {
 	t.Helper()
 	ms := 0

@@ -27,7 +27,7 @@ func (e *end) fragile() (mr *verbs.MR, vanish func()) {
 
 // TestMemoryFault: memory that the program has taken away since it was registered ends the connection, and not the
 // program. The end that has the memory names the work request, or says so by an event. It makes no difference whether
-// the kernel finds it or we do. What was posted before succeeds.
+// the kernel finds it or we do. Work requests that were posted before succeed.
 func TestMemoryFault(t *testing.T) {
 	const half = fragileSize / 2
 	read := func(from *verbs.MR, off, n int, to verbs.SGE) verbs.SendWR {

@@ -156,7 +156,7 @@ func (p *poller) armLocked(t *tcpSocket) {
 	_ = p.control(unix.EPOLL_CTL_MOD, t, events) // it is there
 }
 
-// wantRoom has a socket told when there is room. While it naps, polls look for that.
+// wantRoom has a socket told when there is room. While the socket naps, polls look for room.
 func (p *poller) wantRoom(t *tcpSocket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

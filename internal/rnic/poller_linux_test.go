@@ -14,7 +14,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// nap has y's program poll busily for what x WRITEs, until y's stream naps.
+// nap has y's program poll busily for x's WRITEs, until y's stream naps.
 func nap(t *testing.T, x, y *end, src, dst *verbs.MR) {
 	t.Helper()
 	p := y.prov.polling.Load()
@@ -33,8 +33,8 @@ func nap(t *testing.T, x, y *end, src, dst *verbs.MR) {
 	}
 }
 
-// TestNap: while a program polls busily, what comes wakes nobody. That ends when somebody is about to wait, or
-// when nobody polls any more: one-sided traffic goes on.
+// TestNap: while a program polls busily, bytes that come wake nobody. That ends when somebody is about to
+// wait, or when nobody polls any more: one-sided traffic goes on.
 func TestNap(t *testing.T) {
 	x, y := pair(t)
 	src, dst := x.mr(64), y.mr(64)
@@ -60,8 +60,8 @@ func TestNap(t *testing.T) {
 	}
 }
 
-// TestRoomAfterNap: a program that has polled busily and waits now gets on with what it posts, though its
-// stream takes it bit by bit.
+// TestRoomAfterNap: a program that has polled busily and waits now gets on with its work requests, though
+// its stream takes them bit by bit.
 func TestRoomAfterNap(t *testing.T) {
 	x, y := ends(t)
 	a, b := tcpPair(t)

@@ -107,7 +107,8 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	return nil
 }
 
-// enter takes note of another state. RESET takes back all receives, without completions. Those of an SRQ serve others.
+// enter takes note of another state. RESET takes back all receives, without completions. The receives of an SRQ serve
+// other QPs.
 func (q *qp) enter(state verbs.QPState) {
 	if q.srq == nil {
 		q.rq.Enter(state)
@@ -243,8 +244,8 @@ func (q *qp) publish() {
 	}
 }
 
-// flushReceives completes all posted receives of a QP that is in error with WCFlushErr. Those of an SRQ
-// are everybody's: an event says that this QP takes no more.
+// flushReceives completes all posted receives of a QP that is in error with WCFlushErr. The receives of
+// an SRQ are those of all its QPs: an event says that this QP takes no more.
 func (q *qp) flushReceives() {
 	if q.srq != nil {
 		if !q.lastWQE {

@@ -21,8 +21,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestTransfers moves SENDs, WRITEs, READs and atomics both ways, over TCP and over what is only a stream, with
-// CRCs and without, after each message by which an initiator can say that it is ready: RFC 6581.
+// TestTransfers moves SENDs, WRITEs, READs and atomics both ways, over TCP and over another kind of stream,
+// with CRCs and without, after each message by which an initiator can say that it is ready: RFC 6581.
 func TestTransfers(t *testing.T) {
 	for _, stream := range []string{"tcp", "wrapped"} {
 		for _, crc := range []bool{false, true} {
@@ -108,7 +108,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestAttach checks what Attach refuses, and that what has come behind the MPA frame is used.
+// TestAttach checks the errors of Attach, and that bytes behind the MPA frame are used.
 func TestAttach(t *testing.T) {
 	e, peer := half(t)
 	a, b := tcpPair(t)
@@ -147,7 +147,7 @@ func fpdu(h *iwarp.Header, body []byte) []byte {
 	return append(b, make([]byte, mpa.TrailerSize(len(ulpdu)))...)
 }
 
-// TestShutdown checks that what was posted before the end is sent, and that both ends are told.
+// TestShutdown checks that work requests that were posted before the end are sent, and that both ends are told.
 func TestShutdown(t *testing.T) {
 	x, y := pair(t)
 	src, dst := x.mr(1<<20), y.mr(1<<20)
@@ -168,8 +168,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestKill resets the connection as the system does for a program that is killed: what was posted fails with
-// the cause, and without anything posted an event tells.
+// TestKill resets the connection as the system does for a program that is killed: posted work requests fail
+// with the cause, and without any an event has the cause.
 func TestKill(t *testing.T) {
 	for _, posted := range []bool{true, false} {
 		e, peer := half(t)
@@ -384,7 +384,7 @@ func TestNotifyCommEstLate(t *testing.T) {
 	}
 }
 
-// TestPostRecvInError: what is posted to a QP in error is flushed at once.
+// TestPostRecvInError: receives that are posted to a QP in error are flushed at once.
 func TestPostRecvInError(t *testing.T) {
 	e := newEnd(t, newDevice(t))
 	e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
@@ -455,7 +455,7 @@ type failing struct{ err error }
 
 func (f failing) Close() error { return f.err }
 
-// TestCloserFails: Close of a device tells that what it closes along has failed.
+// TestCloserFails: Close of a device returns the error of a Closer.
 func TestCloserFails(t *testing.T) {
 	n := sim.New(sim.Config{}).Netdev("sim", netip.AddrFrom4([4]byte{10, 0, 0, 1}))
 	full := errors.New("no space left")
