@@ -181,7 +181,7 @@ func (id *ID) qpFailed(qp *verbs.QP, cause error) {
 	if id.qp == qp {
 		id.failure = cause
 		if hole, ok := errors.AsType[*verbs.PathMTUError](cause); ok {
-			id.conn.Narrow(hole.Fits)
+			id.conn.LimitMTU(hole.Fits)
 		}
 		id.checkQP()
 	}

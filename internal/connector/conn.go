@@ -130,7 +130,7 @@ func (c *ibConn) Connect(call *Call) error {
 		return err
 	}
 	usual := cmp.Or(call.MTU, attr.ActiveMTU)
-	mtu := narrow.limit(time.Now(), c.c.dev, c.path.Remote.Unmap(), usual)
+	mtu := knownMTUs.limit(time.Now(), c.c.dev, c.path.Remote.Unmap(), usual)
 	params := cm.ConnectParams{
 		Service: c.service(),
 		Params:  c.params(call.Params),

@@ -71,10 +71,10 @@ type Conn interface {
 	Disconnect() error
 	// Close gives the connection up in whatever state it is, and tells the peer. No event follows.
 	Close()
-	// Narrow takes note that the network loses larger packets than those of a path MTU on the way to the peer.
+	// LimitMTU takes note that the network loses larger packets than those of a path MTU on the way to the peer.
 	// For some minutes this device's next connections to the peer's address ask for this path MTU. iWARP has
 	// no use for it.
-	Narrow(fits verbs.MTU)
+	LimitMTU(fits verbs.MTU)
 	// Group says how datagrams go from this end's address to a multicast group.
 	Group(group netip.Addr, tos uint8) Datagram
 	// QPAttr returns the attributes with which a QP goes to INIT, RTR or RTS, as far as the ends have

@@ -23,12 +23,12 @@ const (
 	maxPiece = 256 << 10
 	slabSize = 4 << 20
 
-	// The addresses of closed regions rest, so that a program which uses one after Close meets no other
-	// region's memory. Up to maxResting regions rest, and up to maxRestingBytes. Addresses that rest have
-	// no memory behind them.
-	maxResting        = 1024
-	maxRestingBytes   = 64 << 30
-	maxRestingBytes32 = 64 << 20 // where addresses have 32 bits
+	// The addresses of closed regions go into quarantine, so that a program which uses one after Close meets no
+	// other region's memory. Up to maxQuarantined regions are there, and up to maxQuarantineBytes. Their
+	// addresses have no memory behind them.
+	maxQuarantined       = 1024
+	maxQuarantineBytes   = 64 << 30
+	maxQuarantineBytes32 = 64 << 20 // where addresses have 32 bits
 )
 
 // allocation is the memory of one region: a piece of a slab, or a mapping.
@@ -50,7 +50,7 @@ func (a *allocation) lent() *File { return a.m.lent }
 // allocate maps n zeroed bytes of shared memory, which peers may be allowed to change. They start on a page.
 func allocate(n int, changes bool) (*allocation, error) { return memory.allocate(n, changes) }
 
-// free takes the memory away. A program that touches it later gets a fault, until the addresses have rested.
+// free takes the memory away. A program that touches it later gets a fault, until the addresses leave quarantine.
 func (a *allocation) free() error { return memory.free(a) }
 
 // allocator makes the allocations of a process.
@@ -58,13 +58,13 @@ type allocator struct {
 	host  host
 	debug bool // each region has its own mapping with a page on either side that faults, for ever
 
-	mu       sync.Mutex
-	answer   answer // of the host
-	classes  [classCount]class
-	areas    int           // places in the kernel's map of the process that are in use, at most
-	small    int           // mappings of small regions
-	resting  []*allocation // closed, the oldest first
-	restSize uint64
+	mu             sync.Mutex
+	answer         answer // of the host
+	classes        [classCount]class
+	areas          int           // places in the kernel's map of the process that are in use, at most
+	small          int           // mappings of small regions
+	quarantined    []*allocation // the memory of closed regions, the oldest first
+	quarantineSize uint64
 }
 
 var memory = allocator{host: host{root: "/"}, debug: debugMR()}
@@ -80,8 +80,8 @@ type slab struct {
 	*mapping
 	class int
 	fresh int   // offset of the bytes that were never given out
-	free  []int // offsets of pieces that were given back and have rested
-	used  int   // pieces that are given out or rest
+	free  []int // offsets of pieces that were given back and have left quarantine
+	used  int   // pieces that are given out or in quarantine
 }
 
 func classOf(n int) int { return bits.Len(uint((n - 1) / pageSize)) }
@@ -115,7 +115,7 @@ func (m *allocator) piece(class, n int) (*allocation, error) {
 	if i < 0 {
 		own, err := m.mapMemory(slabSize, size)
 		if err != nil {
-			if i = slices.IndexFunc(c.slabs, hasRoom); i < 0 { // pieces may have rested until now
+			if i = slices.IndexFunc(c.slabs, hasRoom); i < 0 { // pieces may have been in quarantine until now
 				return nil, err
 			}
 			return c.slabs[i].cut(size, n), nil
@@ -146,19 +146,19 @@ func (s *slab) putBack(off int, usable bool) {
 	}
 }
 
-// mapMemory makes a mapping, if the host can hold the bytes of it that are wanted now. If addresses run out, those that
-// rest must do.
+// mapMemory makes a mapping, if the host can hold the bytes of it that are wanted now. If addresses run out, those in
+// quarantine must do.
 func (m *allocator) mapMemory(size, wanted int) (*mapping, error) {
 	err := m.holds(uint64(size), uint64(wanted))
-	if err != nil && len(m.resting) > 0 { // addresses that rest count in RLIMIT_AS
-		m.rest(0)
+	if err != nil && len(m.quarantined) > 0 { // addresses in quarantine count in RLIMIT_AS
+		m.release(0)
 		err = m.holds(uint64(size), uint64(wanted))
 	}
 	if err != nil {
 		return nil, err
 	}
 	if m.isFull() {
-		if m.rest(0); m.isFull() {
+		if m.release(0); m.isFull() {
 			return nil, verbs.Errorf(verbs.ErrLimit, "the process has %d regions of more than %d bytes, and the kernel allows "+
 				"few mappings (half of vm.max_map_count): register fewer, larger regions", m.areas, maxPiece)
 		}
@@ -168,8 +168,8 @@ func (m *allocator) mapMemory(size, wanted int) (*mapping, error) {
 		guard = pageSize
 	}
 	own, err := newMapping(size, guard)
-	if err != nil && len(m.resting) > 0 && !m.debug {
-		m.rest(0)
+	if err != nil && len(m.quarantined) > 0 && !m.debug {
+		m.release(0)
 		own, err = newMapping(size, guard)
 	}
 	if err != nil {
@@ -200,9 +200,9 @@ func (m *allocator) free(a *allocation) error {
 			return nil // for ever
 		}
 	}
-	m.resting = append(m.resting, a)
-	m.restSize += uint64(a.size)
-	m.rest(maxResting)
+	m.quarantined = append(m.quarantined, a)
+	m.quarantineSize += uint64(a.size)
+	m.release(maxQuarantined)
 	return nil
 }
 
@@ -212,25 +212,25 @@ func (a *allocation) whole() []byte {
 	return a.m.bytes[off:][:a.size]
 }
 
-// rest ends the rest of the oldest, until at most so many are left, and few bytes.
-func (m *allocator) rest(limit int) {
+// release ends the quarantine of the oldest, until at most limit are left, and few enough bytes.
+func (m *allocator) release(limit int) {
 	over := 0
-	for ; len(m.resting)-over > limit || m.restSize > m.host.restingBytes() && len(m.resting)-over > 1; over++ {
-		a := m.resting[over]
-		m.restSize -= uint64(a.size)
+	for ; len(m.quarantined)-over > limit || m.quarantineSize > m.host.quarantineBytes() && len(m.quarantined)-over > 1; over++ {
+		a := m.quarantined[over]
+		m.quarantineSize -= uint64(a.size)
 		if a.m.slab == nil {
 			m.areas--
 			a.m.unmap()
 			continue
 		}
-		m.rested(a)
+		m.reuse(a)
 	}
-	m.resting = slices.Delete(m.resting, 0, over)
+	m.quarantined = slices.Delete(m.quarantined, 0, over)
 }
 
-// rested makes a piece ready for another region, and unmaps its slab if it is the last there and other
-// slabs have room.
-func (m *allocator) rested(a *allocation) {
+// reuse makes a piece ready for another region, and unmaps the piece's slab if no other piece of the
+// slab is in use and other slabs have room.
+func (m *allocator) reuse(a *allocation) {
 	s := a.m.slab
 	usable := protect(a.whole(), true) == nil // otherwise the piece is lost: the kernel has no room for the change
 	if usable {

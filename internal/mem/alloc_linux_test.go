@@ -92,7 +92,7 @@ func TestSlabs(t *testing.T) {
 	for _, a := range all {
 		give(t, m, a)
 	}
-	if m.rest(0); m.slabs() > classCount || m.areas != m.slabs() {
+	if m.release(0); m.slabs() > classCount || m.areas != m.slabs() {
 		t.Errorf("%d areas and %d slabs are left when all is given back; want a slab of each size at most, and an area for each",
 			m.areas, m.slabs())
 	}
@@ -126,9 +126,9 @@ func TestSmallOwn(t *testing.T) {
 	}
 }
 
-// TestAddressesRest: memory that is given back is not given out again for long, and faults. Then
-// its addresses serve again, so that regions which come and go take no more and more addresses.
-func TestAddressesRest(t *testing.T) {
+// TestQuarantine: memory that is given back is not given out again for long, and faults. Then its
+// addresses serve again, so that regions which come and go take no more and more addresses.
+func TestQuarantine(t *testing.T) {
 	for _, tt := range []struct {
 		n     int
 		small int // regions that have mappings of their own already
@@ -144,7 +144,7 @@ func TestAddressesRest(t *testing.T) {
 			gone.bytes[0] = 1
 			give(t, m, gone)
 			wantFault(t, gone.bytes)
-			rounds := maxResting - 1
+			rounds := maxQuarantined - 1
 			if n > maxPiece {
 				rounds = 50
 			}
@@ -160,13 +160,13 @@ func TestAddressesRest(t *testing.T) {
 				return
 			}
 			most := 0
-			for range 2 * maxResting {
+			for range 2 * maxQuarantined {
 				give(t, m, take(t, m, n))
 				most = max(most, m.slabs()*slabSize)
 			}
-			if limit := maxResting*gone.size + 2*slabSize; most > limit || len(m.resting) > maxResting {
-				t.Errorf("%d bytes were mapped while one region at a time was open, and %d rest; want %d and %d at most",
-					most, len(m.resting), limit, maxResting)
+			if limit := maxQuarantined*gone.size + 2*slabSize; most > limit || len(m.quarantined) > maxQuarantined {
+				t.Errorf("%d bytes were mapped while one region at a time was open, and %d in quarantine; want %d and %d at most",
+					most, len(m.quarantined), limit, maxQuarantined)
 			}
 		})
 	}
@@ -243,11 +243,11 @@ func TestAddressLimit(t *testing.T) {
 	}
 	give(t, m, take(t, m, 8<<20))
 	give(t, m, take(t, m, 8<<20))
-	if n := len(m.resting); n != 1 {
-		t.Errorf("%d mappings of 8 MiB rest, want one: addresses are few", n)
+	if n := len(m.quarantined); n != 1 {
+		t.Errorf("%d mappings of 8 MiB in quarantine, want one: addresses are few", n)
 	}
-	if _, err := m.allocate(40<<20, false); !errors.Is(err, verbs.ErrLimit) || len(m.resting) != 0 {
-		t.Errorf("%v, and %d mappings rest; want ErrLimit, once what rests has given way", err, len(m.resting))
+	if _, err := m.allocate(40<<20, false); !errors.Is(err, verbs.ErrLimit) || len(m.quarantined) != 0 {
+		t.Errorf("%v, and %d mappings in quarantine; want ErrLimit, once the quarantine has given way", err, len(m.quarantined))
 	}
 }
 
@@ -262,7 +262,7 @@ func TestMappingLimit(t *testing.T) {
 		t.Errorf("the sixth mapping: %v, want ErrLimit that names vm.max_map_count", err)
 	}
 	give(t, m, all[0])
-	all[0] = take(t, m, maxPiece+1) // addresses that rest give way
+	all[0] = take(t, m, maxPiece+1) // addresses in quarantine give way
 	for _, a := range all {
 		give(t, m, a)
 	}
@@ -326,7 +326,7 @@ func TestMemfdDenied(t *testing.T) {
 		}
 		give(t, m, a)
 		wantFault(t, a.bytes)
-		m.rest(0)
+		m.release(0)
 		give(t, m, take(t, m, n)) // zeroed
 	}
 	memfdCreate = func(string, int) (int, error) { return -1, unix.EINVAL }
@@ -430,7 +430,7 @@ func useWrongly(t *testing.T, what string) {
 			t.Fatal(err)
 		}
 		if what != "closed" {
-			for range 2 * maxResting {
+			for range 2 * maxQuarantined {
 				give(t, &memory, take(t, &memory, 1))
 			}
 		}

@@ -22,8 +22,8 @@ const (
 	// Where RLIMIT_AS bounds the address space, spareAddresses bytes of it are left to the rest of the program:
 	// the runtime ends a program whose heap cannot grow.
 	spareAddresses = 64 << 20
-	// And regions that rest take one part in restingPart of it at most.
-	restingPart = 16
+	// And the quarantine takes one part in quarantinePart of the address space at most.
+	quarantinePart = 16
 	// maxAreasUnknown stands for half of vm.max_map_count where that cannot be read.
 	maxAreasUnknown = 32 << 10
 	// An answer of the host serves for answerAge: see answer.
@@ -72,15 +72,15 @@ func (h host) addresses() uint64 {
 	return n * uint64(pageSize)
 }
 
-// restingBytes returns the number of bytes of addresses that may rest.
-func (h host) restingBytes() uint64 {
+// quarantineBytes returns the number of bytes of addresses that may be in quarantine.
+func (h host) quarantineBytes() uint64 {
 	if math.MaxUint == math.MaxUint32 {
-		return maxRestingBytes32
+		return maxQuarantineBytes32
 	}
 	if limit := addressLimit(); limit != math.MaxUint64 {
-		return limit / restingPart
+		return limit / quarantinePart
 	}
-	return maxRestingBytes
+	return maxQuarantineBytes
 }
 
 func (h host) maxMappings() (int, error) {
