@@ -34,7 +34,7 @@ func (c *Conn) connect(now time.Duration, params *ConnectParams) {
 	c.ackTimeout = min(c.lifetime+1, maxTimeoutCode)
 	// The lifetime may be made of the time that the user's QPs wait, and that may be hours. A REQ that is lost must
 	// come again all the same.
-	c.peerAnswers = 2*milliseconds(min(params.PacketLifetime, maxLifetimeCode)) + milliseconds(params.RemoteCMTimeout)
+	c.responseTimeout = 2*milliseconds(min(params.PacketLifetime, maxLifetimeCode)) + milliseconds(params.RemoteCMTimeout)
 	c.maxRetries = int(params.MaxCMRetries)
 	c.state = StateREQSent
 	c.ask(now, wire.CMREQ, c.tid, c.req(params))
@@ -91,7 +91,7 @@ func (c *Conn) ReadyWith(_ time.Duration, private []byte) error {
 	}
 	c.state = StateEstablished
 	c.rtuData = private
-	c.bequeath()
+	c.leaveLastWords()
 	c.sendRTU()
 	return nil
 }

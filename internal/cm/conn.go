@@ -17,7 +17,7 @@ type Conn struct {
 
 	names
 	terms
-	patience
+	timeouts
 	interest
 	repeater repeater
 	refusal  refusal
@@ -39,7 +39,7 @@ func (m *Machine) newConn(p Path, active bool) (*Conn, error) {
 	}
 	c := &Conn{
 		m: m, path: p, active: active,
-		names: names{id: id}, patience: patience{serviceTime: DefaultServiceTimeout}, interest: interest{delivered: active},
+		names: names{id: id}, timeouts: timeouts{serviceTimeout: DefaultServiceTimeout}, interest: interest{delivered: active},
 	}
 	c.repeater.timer.rec = c
 	m.conns[id] = c
@@ -63,9 +63,9 @@ func (c *Conn) ask(now time.Duration, attr wire.CMAttr, tid uint64, msg body) {
 	c.m.sendMAD(c.path, attr, c.repeater.mad)
 	until := now + MaxAnswerTime
 	if attr == wire.CMREQ { // whose interval and retries the user has chosen
-		until = now + time.Duration(1+c.maxRetries)*c.peerAnswers + maxPatience
+		until = now + time.Duration(1+c.maxRetries)*c.responseTimeout + maxPatience
 	}
-	c.repeater.start(c.m, now, c.peerAnswers, c.maxRetries, until)
+	c.repeater.start(c.m, now, c.responseTimeout, c.maxRetries, until)
 }
 
 // expire implements record.
@@ -112,7 +112,7 @@ func (c *Conn) evict(time.Duration) {
 func (c *Conn) timeWait(now time.Duration) {
 	c.state = StateTimeWait
 	c.settle()
-	c.disinherit()
+	c.revokeLastWords()
 	c.repeater.stop(c.m)
 	c.releaseQPN()
 	c.m.timers.set(&c.repeater.timer, now+milliseconds(min(c.ackTimeout, maxTimeWaitCode)))
@@ -137,7 +137,7 @@ func (c *Conn) settle() {
 func (c *Conn) forget() {
 	c.state = StateIdle
 	c.settle()
-	c.disinherit()
+	c.revokeLastWords()
 	c.repeater.stop(c.m)
 	c.releaseQPN()
 	c.releaseIDs()

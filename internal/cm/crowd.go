@@ -85,9 +85,9 @@ func (s *SIDR) displace(time.Duration) {
 // heard notes that a request came, again or for the first time, which nobody has answered. A peer that
 // waits repeats it. A peer that does not is gone, or never was.
 func (c *Conn) heard(now time.Duration) {
-	repeats := min(c.peerRepeats, maxRepeatTime)
+	repeats := min(c.retryTimeout, maxRepeatTime)
 	if c.state == StateMRAREQSent {
-		repeats = milliseconds(c.longestPromised) + milliseconds(min(c.ackTimeout, maxTimeWaitCode))
+		repeats = milliseconds(c.longestServiceTimeout) + milliseconds(min(c.ackTimeout, maxTimeWaitCode))
 	}
 	c.m.timers.set(&c.repeater.timer, now+silentRepeats*repeats)
 }

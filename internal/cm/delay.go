@@ -7,15 +7,15 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// patience is how long the ends of a connection wait for each other.
-type patience struct {
-	peerAnswers time.Duration // the peer answers within this time, as it says itself
-	peerRepeats time.Duration // the peer repeats its REQ after this time, if nothing comes
-	maxRetries  int           // of a message that is not answered
-	serviceTime uint8         // code: the peer is told to wait as long if it repeats a REQ or REP
-	// longestPromised is the code of the longest time that the peer was told to wait. The peer goes by the longest
+// timeouts are the times for which the ends of a connection wait for each other.
+type timeouts struct {
+	responseTimeout time.Duration // the peer answers within this time, as it says itself
+	retryTimeout    time.Duration // the peer repeats its REQ after this time, if nothing comes
+	maxRetries      int           // of a message that is not answered
+	serviceTimeout  uint8         // code: the peer is told to wait as long if it repeats a REQ or REP
+	// longestServiceTimeout is the code of the longest time that the peer was told to wait. The peer goes by the longest
 	// time or by a shorter one that it was told.
-	longestPromised uint8
+	longestServiceTimeout uint8
 }
 
 // Delay tells the peer by an MRA that the answer to its REQ or REP takes up to 4.096 µs ×
@@ -28,7 +28,7 @@ func (c *Conn) Delay(now time.Duration, service uint8) error {
 	if service > maxTimeoutCode {
 		return c.failed("delay", fmt.Errorf("%w: a timeout code is over %d", ErrInvalid, maxTimeoutCode))
 	}
-	c.serviceTime = service
+	c.serviceTimeout = service
 	c.sendMRA(now)
 	if c.state == StateMRAREQSent {
 		c.heard(now)
@@ -38,10 +38,10 @@ func (c *Conn) Delay(now time.Duration, service uint8) error {
 
 // sendMRA asks the peer for patience.
 func (c *Conn) sendMRA(time.Duration) {
-	mra := &wire.MRA{LocalCommID: c.id, RemoteCommID: c.remoteID, ServiceTimeout: c.serviceTime}
+	mra := &wire.MRA{LocalCommID: c.id, RemoteCommID: c.remoteID, ServiceTimeout: c.serviceTimeout}
 	switch c.state {
 	case StateREQRcvd, StateMRAREQSent:
-		c.longestPromised = max(c.longestPromised, c.serviceTime)
+		c.longestServiceTimeout = max(c.longestServiceTimeout, c.serviceTimeout)
 		c.state = StateMRAREQSent
 		mra.Message = wire.CMMessageREQ
 	default:

@@ -126,16 +126,16 @@ func (m *Machine) handleDREP(now time.Duration, msg *message) {
 	}
 }
 
-// bequeath has the peer told by a DREQ if this program dies. The peer believes in the connection, or may
+// leaveLastWords has the peer told by a DREQ if this program dies. The peer believes in the connection, or may
 // do so soon.
-func (c *Conn) bequeath() {
+func (c *Conn) leaveLastWords() {
 	if f := c.m.cfg.LastWords; f != nil && c.revoke == nil {
 		c.revoke = f(c.path, encode(nil, wire.CMDREQ, c.m.newTID(), c.dreq()))
 	}
 }
 
-// disinherit undoes bequeath: the peer knows of the end.
-func (c *Conn) disinherit() {
+// revokeLastWords undoes leaveLastWords: the peer knows of the end.
+func (c *Conn) revokeLastWords() {
 	if c.revoke != nil {
 		c.revoke()
 		c.revoke = nil

@@ -119,8 +119,8 @@ func (c *Conn) takeREQ(now time.Duration, tid uint64, req *wire.REQ) {
 	}
 	c.lifetime = c.ackTimeout - 1
 	c.request = RequestParams{Service: req.ServiceID, MTU: req.MTU, RetryCount: req.RetryCount, ACKTimeout: c.ackTimeout}
-	c.peerAnswers = milliseconds(min(req.LocalCMTimeout, maxResponseCode))
-	c.peerRepeats = 2*milliseconds(c.lifetime) + milliseconds(req.RemoteCMTimeout)
+	c.responseTimeout = milliseconds(min(req.LocalCMTimeout, maxResponseCode))
+	c.retryTimeout = 2*milliseconds(c.lifetime) + milliseconds(req.RemoteCMTimeout)
 	c.maxRetries = int(req.MaxCMRetries)
 	c.learn()
 	c.state = StateREQRcvd
@@ -160,10 +160,10 @@ func (c *Conn) Accept(now time.Duration, p Params) error {
 	}
 	copy(rep.PrivateData[:], p.PrivateData)
 	if c.state == StateMRAREQSent {
-		c.peerRepeats = milliseconds(c.longestPromised) + milliseconds(c.ackTimeout)
+		c.retryTimeout = milliseconds(c.longestServiceTimeout) + milliseconds(c.ackTimeout)
 	}
 	c.state = StateREPSent
-	c.bequeath()
+	c.leaveLastWords()
 	c.ask(now, wire.CMREP, c.tid, rep)
 	return nil
 }

@@ -76,9 +76,9 @@ func (c *Conn) reject(now time.Duration, rej wire.REJ) {
 	}
 	rej.LocalCommID, rej.RemoteCommID, rej.Message = c.id, c.remoteID, wire.CMMessageREQ
 	c.repeater.keep(wire.CMREJ, c.tid, &rej)
-	repeats := c.peerRepeats
+	repeats := c.retryTimeout
 	if c.state == StateMRAREQSent {
-		repeats = milliseconds(c.longestPromised) + milliseconds(c.ackTimeout)
+		repeats = milliseconds(c.longestServiceTimeout) + milliseconds(c.ackTimeout)
 	}
 	c.refusal.until = now + min(2*repeats, maxLinger)
 	if mayEstablish.has(c.state) {
@@ -94,7 +94,7 @@ func (c *Conn) reject(now time.Duration, rej wire.REJ) {
 func (c *Conn) setProbe(now time.Duration) {
 	at := max(now, c.refusal.until)
 	if c.refusal.probes > 0 {
-		at = now + c.peerAnswers
+		at = now + c.responseTimeout
 	}
 	c.m.timers.set(&c.repeater.timer, at)
 }

@@ -12,7 +12,7 @@ var attackMutants = []mutant{
 	{"time-wait takes as long as the peer says", cm + "conn.go",
 		"now+milliseconds(min(c.ackTimeout, maxTimeWaitCode))", "now+milliseconds(c.ackTimeout)", "./internal/cm", "TestTimeWaitIsBounded"},
 	{"a connection that is forgotten keeps its timer", cm + "conn.go",
-		"	c.disinherit()\n	c.repeater.stop(c.m)\n	c.releaseQPN()\n	c.releaseIDs()\n	c.retiree", "	c.disinherit()\n	c.releaseQPN()\n	c.releaseIDs()\n	c.retiree",
+		"	c.revokeLastWords()\n	c.repeater.stop(c.m)\n	c.releaseQPN()\n	c.releaseIDs()\n	c.retiree", "	c.disinherit()\n	c.releaseQPN()\n	c.releaseIDs()\n	c.retiree",
 		"./internal/cm", "TestRandomMADs"},
 	{"a WRITE behind a gap is executed", transport + "responder.go",
 		"	case d > 0:\n		q.counters.OutOfOrder++\n		s.outOfOrder(p.PSN)\n		return\n", "	case d > 0:\n		q.counters.OutOfOrder++\n",

@@ -82,7 +82,7 @@ var cornerMutants = []mutant{
 	{"a device does not count its QPs' CRC errors", rnic + "counters.go",
 		"	t.CRCErrors += o.CRCErrors\n", "", "./internal/rnic", "TestCountersOfCRC"},
 	{"a REQ that its sender was told to repeat late is new when it comes", cm + "passive.go",
-		"	if c.state == StateMRAREQSent {\n		c.peerRepeats = milliseconds(c.longestPromised) + milliseconds(c.ackTimeout)\n	}\n", "", "./internal/cm", "TestREPTimeoutBeforeREQComesAgain"},
+		"	if c.state == StateMRAREQSent {\n		c.retryTimeout = milliseconds(c.longestServiceTimeout) + milliseconds(c.ackTimeout)\n	}\n", "", "./internal/cm", "TestREPTimeoutBeforeREQComesAgain"},
 	{"a SIDR_REQ that comes again is no sign of life", cm + "sidr.go",
 		"			if s.state == sidrReceived {\n				m.timers.set(&s.repeater.timer, now+sidrSilence)\n			}\n", "", "./internal/cm", "TestSilentSIDRREQ"},
 	{"keep-alive cannot be set between Accept and the connection", "rdmacm/options.go",

@@ -379,7 +379,7 @@ var mutants = slices.Concat([]mutant{
 	{"any number of sources take places", crowd + "crowd.go",
 		"	case c.all.n < c.limit:\n", "	case true:\n", "./internal/cm", "TestDisplacedByOtherSource"},
 	{"a REP goes once more than the peer asks", cm + "conn.go",
-		"c.peerAnswers, c.maxRetries, until)", "c.peerAnswers, c.maxRetries+1, until)", "./internal/cm", "TestREQsOfOneHost"},
+		"c.responseTimeout, c.maxRetries, until)", "c.responseTimeout, c.maxRetries+1, until)", "./internal/cm", "TestREQsOfOneHost"},
 	{"a source that has as many makes another one lose", crowd + "crowd.go",
 		"s.parts[0].n < part.size()+lead {", "s.parts[0].n < part.size() {", "./internal/crowd", "TestCrowd"},
 	{"the latest attempt makes room", crowd + "crowd.go",

@@ -136,7 +136,7 @@ func TestVanishedWithData(t *testing.T) {
 	if ev := x.event(); ev.Type != verbs.EventQPFatal || !errors.Is(ev.Cause, verbs.WCRetryExceeded) || !errors.Is(ev.Cause, syscall.ETIMEDOUT) {
 		t.Errorf("got %v with cause %v, want EventQPFatal, of %v and %v", ev.Type, ev.Cause, verbs.WCRetryExceeded, syscall.ETIMEDOUT)
 	}
-	if took, want := time.Since(begun), (silence{time.Millisecond, true}).patience(); took < want-time.Second {
+	if took, want := time.Since(begun), (idleTime{time.Millisecond, true}).userTimeout(); took < want-time.Second {
 		t.Errorf("the peer was given up after %v, want %v", took, want)
 	}
 }

@@ -35,7 +35,7 @@ type qp struct {
 	seen    bool // the peer's first FPDU
 	bytes   octets
 	looks   uint32         // polls that looked at the stream
-	silence silence        // for keep-alive
+	idle    idleTime       // for keep-alive
 	logged  iwarp.Counters // as of the last Terminate message that was logged
 }
 
@@ -100,7 +100,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		return err
 	}
 	if q.t.State() == verbs.QPStateReset {
-		q.seen, q.silence = false, silence{}
+		q.seen, q.idle = false, idleTime{}
 		q.letGo()
 	}
 	q.pump()

@@ -74,8 +74,8 @@ type stream struct {
 	waker   *time.Timer // or nil, once the peer has spoken
 	woken   int         // how often it has fired
 
-	keeper        keeper   // or nil, where the connection is not TCP's
-	local, remote net.Addr // for the log
+	keepAliveConn keepAliveConn // or nil, where the connection is not TCP's
+	local, remote net.Addr      // for the log
 }
 
 var (
@@ -113,7 +113,7 @@ func (q *qp) attach(conn net.Conn, terms mpa.Terms, early []byte, ended func(err
 		s.limit = stagedLimit
 	}
 	s.sock = q.dev.newSocket(s, conn)
-	s.keeper = keeperOf(s.sock, conn)
+	s.keepAliveConn = keepAliveConnOf(s.sock, conn)
 	q.s = s
 	s.begin(early, terms.Initiator)
 	q.pump()

@@ -10,7 +10,7 @@ import (
 
 // setUserTimeout sets how long data may stay unacknowledged. TCP then does not count the keep-alive probes
 // any more, and ends the connection when this time is over.
-func setUserTimeout(k keeper, d time.Duration) error {
+func setUserTimeout(k keepAliveConn, d time.Duration) error {
 	if t, ok := k.(*tcpSocket); ok {
 		return setUserTimeoutOf(t.fd, d)
 	}

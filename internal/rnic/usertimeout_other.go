@@ -5,4 +5,4 @@ package rnic
 import "time"
 
 // setUserTimeout does nothing: the retries of the system's TCP count.
-func setUserTimeout(keeper, time.Duration) error { return nil }
+func setUserTimeout(keepAliveConn, time.Duration) error { return nil }
