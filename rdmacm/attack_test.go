@@ -1,6 +1,6 @@
 package rdmacm_test
 
-// What strangers on the network can do to a program that listens. The tests of internal/cm show the same
+// Attacks by strangers on the network on a program that listens. The tests of internal/cm show the same
 // and more for its protocol alone.
 
 import (

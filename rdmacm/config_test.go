@@ -23,7 +23,7 @@ func TestPrivateDataInParam(t *testing.T) {
 	}
 }
 
-// What Dial and Accept would ignore they refuse.
+// Dial and Accept refuse fields that they would ignore.
 func TestParamRefused(t *testing.T) {
 	p := newPair(t)
 	l := p.listen(t, addr(t, p.b, false, 0))
@@ -52,7 +52,7 @@ func TestParamRefused(t *testing.T) {
 	}
 }
 
-// TestOneCQ has one CQ for both queues, which holds what either may put there.
+// TestOneCQ has one CQ for both queues, with room for the completions of both.
 func TestOneCQ(t *testing.T) {
 	p := newPair(t)
 	var in, back *verbs.MR
@@ -99,8 +99,8 @@ func TestOneCQ(t *testing.T) {
 	}
 }
 
-// TestCQOfSRQ: the receive CQ of a QP with an SRQ holds what the SRQ holds. With the 2 entries that it
-// had, the third message failed the connection.
+// TestCQOfSRQ: the receive CQ of a QP with an SRQ has room for all receives of the SRQ. With the 2
+// entries that it had, the third message failed the connection.
 func TestCQOfSRQ(t *testing.T) {
 	for _, one := range []bool{false, true} {
 		p := newPair(t)

@@ -81,7 +81,7 @@ func TestConnection(t *testing.T) {
 	}
 }
 
-// TestNegotiation checks the QPs' attributes against what the two ends asked for.
+// TestNegotiation checks the QPs' attributes against the parameters of the two ends.
 func TestNegotiation(t *testing.T) {
 	p := newPair(t)
 	x, y := p.connect(t,
@@ -230,8 +230,8 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// TestListenerClosed closes a listener. What Accept has returned goes on, and a later dialer is
-// refused.
+// TestListenerClosed closes a listener. A connection that Accept has returned goes on, and a later
+// dialer is refused.
 func TestListenerClosed(t *testing.T) {
 	p := newPair(t)
 	p.listen(t, addr(t, p.b, false, 0)) // so that somebody answers once l is closed
@@ -252,7 +252,7 @@ func TestListenerClosed(t *testing.T) {
 	if _, err := l.Accept(patience(t)); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("Accept after Close: got error %v, want %v", err, verbs.ErrClosed)
 	}
-	conn, err := r.Accept(patience(t), nil) // what Accept has returned goes on
+	conn, err := r.Accept(patience(t), nil) // the connection that Accept has returned goes on
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestListenerClosed(t *testing.T) {
 	}
 }
 
-// TestAnsweredOnce: a request is answered once. What comes behind, such as a deferred Reject or an Accept that is tried
+// TestAnsweredOnce: a request is answered once. A later answer, such as a deferred Reject or an Accept that is tried
 // again, is refused, and does not harm the connection.
 func TestAnsweredOnce(t *testing.T) {
 	p := newPair(t)
@@ -311,7 +311,7 @@ func TestDialCancelled(t *testing.T) {
 		t.Error(err)
 	}
 	if r := <-requests; r != nil {
-		r.Reject(nil) // an error by now, but it gives up what the request holds
+		r.Reject(nil) // an error by now, but it frees the request's resources
 	}
 }
 
@@ -381,7 +381,7 @@ func TestListenTwice(t *testing.T) {
 	p.listen(t, addr(t, p.b, false, 7471))
 }
 
-// TestWildcard checks that a listener on all addresses takes what comes to any of them.
+// TestWildcard checks that a listener on all addresses takes requests to any of them.
 func TestWildcard(t *testing.T) {
 	for _, c := range []struct {
 		at   string

@@ -179,8 +179,8 @@ func TestEndEvent(t *testing.T) {
 	})
 }
 
-// TestEndOnce has the QP fail while the peer's wish to disconnect waits for what is being sent. The program hears of one
-// end.
+// TestEndOnce has the QP fail while the peer's wish to disconnect waits for messages that are being sent. The program
+// hears of one end.
 func TestEndOnce(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		a, b := newScript(t, p.a), newScript(t, p.b)
@@ -200,7 +200,7 @@ func TestEndOnce(t *testing.T) {
 	})
 }
 
-// TestAfterClose checks that what a Conn gives out stays usable when it is closed: its calls say so.
+// TestAfterClose checks that the objects of a Conn stay usable when it is closed: their calls return the error.
 func TestAfterClose(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		var mr *verbs.MR

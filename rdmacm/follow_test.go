@@ -98,8 +98,8 @@ func wantEvents(t *testing.T, when string, id *ID, want ...EventType) {
 	}
 }
 
-// TestFollowAddrs: an ID that listens on all addresses follows those of its devices, and says so. What nobody has fetched
-// is said once. An ID on one address stays there.
+// TestFollowAddrs: an ID that listens on all addresses follows those of its devices, and says so. An event that nobody
+// has fetched is reported once. An ID on one address stays there.
 func TestFollowAddrs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newSimHost(t, sim.New(sim.Config{}), "a", "10.0.0.1")

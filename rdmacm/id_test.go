@@ -338,7 +338,7 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// TestOptions checks what the options do to QPs and ports.
+// TestOptions checks the effects of the options on QPs and ports.
 func TestOptions(t *testing.T) {
 	p := newPair(t)
 	a, b := newScript(t, p.a), newScript(t, p.b)
@@ -369,7 +369,7 @@ func TestOptions(t *testing.T) {
 			t.Errorf("got traffic class %#x, want 0x20", attr.AH.TrafficClass)
 		}
 	}
-	// The accepting end takes what the other one has set, though its device may take longer, until it sets its own.
+	// The accepting end takes the other end's value, though its device may take longer, until it sets its own.
 	z := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
 	a.ok(z.SetACKTimeout(7))
 	a.ok(z.CreateQP(nil, smallQP))
@@ -453,7 +453,7 @@ func TestConnectFails(t *testing.T) {
 	})
 }
 
-// TestMisuse checks that calls in the wrong order, and wrong arguments, are told what is wrong.
+// TestMisuse checks that calls in the wrong order, and wrong arguments, are told their fault.
 func TestMisuse(t *testing.T) {
 	p := newPair(t)
 	a, b := newScript(t, p.a), newScript(t, p.b)

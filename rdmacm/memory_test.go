@@ -32,7 +32,7 @@ func TestMemoryOfConn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 100 { // what comes and goes is not kept
+	for range 100 { // regions that come and go are not kept
 		mr, err := x.AllocMR(8, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +63,7 @@ func TestMemoryOfConn(t *testing.T) {
 	}
 }
 
-// TestMemoryOfFailedSetup: what Setup has registered before it fails is closed.
+// TestMemoryOfFailedSetup: regions that Setup has registered before it fails are closed.
 func TestMemoryOfFailedSetup(t *testing.T) {
 	p := newPair(t)
 	l := p.listen(t, addr(t, p.b, false, 0))

@@ -11,9 +11,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// With a listener go the requests that nobody has fetched, with their IDs: what happens to these is reported
-// by the new channel. The ID of a request that was fetched stays where it is. So it is in librdmacm, which
-// gives the ID of a request the channel that the listener has when the request is fetched.
+// With a listener go the requests that nobody has fetched, with their IDs: their events are reported by the
+// new channel. The ID of a request that was fetched stays where it is. So does librdmacm, which gives the ID
+// of a request the channel that the listener has when the request is fetched.
 func TestMigrateListener(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -98,7 +98,7 @@ func TestMigrateListener(t *testing.T) {
 
 	last := dial()
 	queued(to, 1)
-	ok(l.Close()) // what nobody has fetched is rejected
+	ok(l.Close()) // a request that nobody has fetched is rejected
 	if err := <-last; err == nil {
 		t.Error("a request that nobody has fetched: got a connection after the listener was closed")
 	}

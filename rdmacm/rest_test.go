@@ -13,7 +13,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// kept is what this package has in common for all devices.
+// kept has the tables of this package for all devices.
 type kept struct {
 	agents map[*verbs.Device]*agent
 	opened map[string]openedDevice
@@ -27,7 +27,7 @@ func (k *kept) wantEmpty(t *testing.T) {
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
 	k.agents, k.opened = agents.of, opened.byName
-	held := tables.Held(k, nil, []string{"ends[].devices"}) // which is what the channels were made for
+	held := tables.Held(k, nil, []string{"ends[].devices"}) // the channels were made for that
 	delete(held, "ends")
 	if len(held) > 0 {
 		t.Errorf("held at rest: %s, want nothing", tables.String(held))

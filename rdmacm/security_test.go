@@ -76,7 +76,7 @@ func sendText(t *testing.T, from, to *rdmacm.Conn, text string) {
 	}
 }
 
-// TestSecurity: two ends with one key connect, on a bad network too, and say what their programs say.
+// TestSecurity: two ends with one key connect, on a bad network too, and exchange their programs' private data.
 func TestSecurity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, rdmatest.Config{Seed: 3, Loss: 0.05, Duplicate: 0.05, Reorder: 0.05})
@@ -277,7 +277,7 @@ func TestSecurityStripped(t *testing.T) {
 	}
 }
 
-// What SetSecurity refuses, and where it does not belong.
+// The errors of SetSecurity.
 func TestSecurityMisuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)

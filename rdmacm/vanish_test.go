@@ -26,7 +26,7 @@ func in(t *testing.T, f func(t *testing.T, p pair)) {
 	})
 }
 
-// within fails the test unless what f waits for takes between min and max.
+// within fails the test unless f takes between min and max.
 func within(t *testing.T, min, max time.Duration, f func()) {
 	t.Helper()
 	start := time.Now()
@@ -45,7 +45,7 @@ func connecting(a *script, to netip.AddrPort) *rdmacm.ID {
 	return x
 }
 
-// isTimeout checks what an event says if nobody answers.
+// isTimeout checks the event if nobody answers.
 func isTimeout(t *testing.T, ev rdmacm.Event) {
 	t.Helper()
 	var net interface{ Timeout() bool }
@@ -446,7 +446,8 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
-// TestShortMAD sends a REQ that ends behind its header. What the receive held before must not be taken for the rest.
+// TestShortMAD sends a REQ that ends behind its header. The earlier contents of the receive must not be taken for the
+// rest.
 func TestShortMAD(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		l := p.listen(t, addr(t, p.b, false, 0))

@@ -76,7 +76,7 @@ func TestOnPacket(t *testing.T) {
 	}
 }
 
-// What finds bytes waiting is marked, from the beginning and by SetFaults.
+// Packets that find bytes waiting are marked, from the beginning and by SetFaults.
 func TestMarkCEAbove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		congested := rdmatest.Config{Rate: 1 << 20, MarkCEAbove: 1}
@@ -152,7 +152,7 @@ func TestSetFaultsFrom(t *testing.T) {
 	})
 }
 
-// UC loses what is lost, and counts it.
+// UC does not repeat lost packets, and counts them.
 func TestConnectUC(t *testing.T) {
 	net := rdmatest.New(t)
 	a, b := net.Device(), net.Device()

@@ -28,7 +28,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// Both ends get what Options says, and its defaults.
+// Both ends get the values of Options, and its defaults.
 func TestOptions(t *testing.T) {
 	net := rdmatest.New(t)
 	a, b := net.Device(), net.Device()
@@ -113,7 +113,7 @@ func writes(t *testing.T, c rdmatest.Config, n int) (took []time.Duration) {
 	return took
 }
 
-// The seed decides what is lost.
+// The seed decides which packets are lost.
 func TestSeedRepeats(t *testing.T) {
 	c := rdmatest.Config{Seed: 42, Loss: 0.2, Delay: time.Millisecond, Jitter: time.Millisecond}
 	first := writes(t, c, 100)

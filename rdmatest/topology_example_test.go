@@ -39,7 +39,7 @@ func ExampleNetwork_Paths() {
 			}
 			src, dst := x.MR(size), y.MR(size)
 			write := verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{src.SGE(0, size)}, Remote: dst.Remote(0)}
-			x.Send(write) // meanwhile the two ends learn what the other can do
+			x.Send(write) // meanwhile the two ends learn each other's capabilities
 			x.Done()
 			for _, port := range ports {
 				port.ResetStats()
@@ -239,7 +239,7 @@ func ExampleNetwork_Paths_permutation() {
 	// by hash: false  all have over half of the rate: true
 }
 
-// A link goes down and up again, three times. Nothing fails: what was lost is sent again.
+// A link goes down and up again, three times. Nothing fails: lost packets are sent again.
 func ExamplePort_SetDown() {
 	t := new(testing.T) // of the test function
 	synctest.Test(t, func(t *testing.T) {
@@ -283,7 +283,7 @@ func ExamplePort_SetDown() {
 	// all WRITEs are complete
 }
 
-// What a plot over time needs: each sender's rate, the queue and the fairness. The second sender begins later.
+// The figures for a plot over time: each sender's rate, the queue and the fairness. The second sender begins later.
 func ExamplePort_ResetStats() {
 	t := new(testing.T) // of the test function
 	synctest.Test(t, func(t *testing.T) {
@@ -333,7 +333,7 @@ func ExamplePort_ResetStats() {
 	// 12   ###        ###               1.0           2      0
 }
 
-// One of four links loses a tenth of what it carries. A QP that has several paths leaves it.
+// One of four links loses a tenth of its packets. A QP that has several paths leaves the link.
 func ExamplePort_SetFaults() {
 	t := new(testing.T) // of the test function
 	synctest.Test(t, func(t *testing.T) {

@@ -71,7 +71,7 @@ func TestSpreadingQP(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			x, y, ports := spread(t, rdmatest.New(t, rdmatest.Config{Seed: seed}), paths)
-			transfer(t, x, y, 1, size) // they learn what the other can do
+			transfer(t, x, y, 1, size) // they learn each other's capabilities
 			for _, p := range ports {
 				p.ResetStats()
 			}
@@ -99,7 +99,7 @@ func TestSpreadingQP(t *testing.T) {
 	}
 }
 
-// TestPortFaults: what a cable does to packets shows in its port's counts alone, and all of it is repaired.
+// TestPortFaults: the faults of a cable show in its port's counts alone, and all of them are repaired.
 func TestPortFaults(t *testing.T) {
 	const seed, n, size = 1, 4, 256 << 10
 	type counts struct{ lost, duplicated, reordered, corrupted, marked bool }
@@ -148,7 +148,7 @@ func TestPortFaults(t *testing.T) {
 	}
 }
 
-// refusal is a testing.TB whose Fatalf ends the goroutine and keeps what it says.
+// refusal is a testing.TB whose Fatalf ends the goroutine and keeps the message.
 type refusal struct {
 	testing.TB
 	says string
@@ -161,7 +161,7 @@ func (r *refusal) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// TestPortFaultsRefused: what a port cannot do as a fault fails the test, with the remedy.
+// TestPortFaultsRefused: a fault that a port does not have fails the test, with the remedy.
 func TestPortFaultsRefused(t *testing.T) {
 	for _, c := range []rdmatest.Config{{Rate: 1}, {MarkCEAbove: 1}} {
 		r := &refusal{TB: t}
@@ -213,7 +213,7 @@ func TestFaultsOnRoute(t *testing.T) {
 	}
 }
 
-// TestPortStats: samples of a port add up to what went through it, and say what waits.
+// TestPortStats: samples of a port add up to the packets that went through it, and have the bytes that wait.
 func TestPortStats(t *testing.T) {
 	const seed, n, size, rate = 1, 8, 1 << 20, 1e9
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/rivals"
 )
 
-// services are what the other process does with its listener.
+// services are the other process's programs for its listener.
 var services = map[string]func(l net.Listener, size int){
 	"echo": func(l net.Listener, size int) {
 		serve(l, func(c net.Conn) {
@@ -41,7 +41,7 @@ var services = map[string]func(l net.Listener, size int){
 			}
 		})
 	},
-	"copy": func(l net.Listener, size int) { // copies what comes, and says when all that was announced has
+	"copy": func(l net.Listener, size int) { // copies the bytes that come, and says when all that were announced have
 		serve(l, func(c net.Conn) { io.Copy(&taker{c: c, block: make([]byte, size)}, c) })
 	},
 	"http": func(l net.Listener, size int) {

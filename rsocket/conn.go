@@ -149,8 +149,8 @@ func newConn(cm *rdmacm.Conn, cfg Config, hello []byte) (*Conn, error) {
 	return c, nil
 }
 
-// meet takes the peer's parameters.
-func (c *Conn) meet(h *parameters) {
+// takeHello takes the peer's parameters.
+func (c *Conn) takeHello(h *parameters) {
 	if c.bySend {
 		c.reserve = h.credits / 2
 	}

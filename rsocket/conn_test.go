@@ -79,7 +79,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestReach: within a host what is written goes straight to the peer's ring, and arrives in order with what goes the
+// TestReach: within a host long Writes go straight to the peer's ring, and arrive in order with bytes that go the
 // usual way.
 func TestReach(t *testing.T) {
 	for _, cfg := range []rsocket.Config{{}, {SendBuffer: 4096, RecvBuffer: 8192, Depth: 16}} {
@@ -178,7 +178,7 @@ func TestCloseWrite(t *testing.T) {
 	}
 }
 
-// What was written before Close arrives, and then the peer learns of the end.
+// Bytes that were written before Close arrive, and then the peer learns of the end.
 func TestCloseDelivers(t *testing.T) {
 	for _, loss := range []float64{0, 0.05} {
 		x, y := newPair(t, rsocket.Config{}, rdmatest.Config{Loss: loss})
@@ -282,7 +282,7 @@ func (w *threeBytes) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// What a Writer did not take is still there to read.
+// Bytes that a Writer did not take are still there to read.
 func TestShortWrite(t *testing.T) {
 	x, y := newPair(t, rsocket.Config{})
 	if _, err := x.Write([]byte("abcdef")); err != nil {
@@ -298,7 +298,7 @@ func TestShortWrite(t *testing.T) {
 	}
 }
 
-// A Reader that fails is no Reader that has ended: what it gave before is sent, and its error is ReadFrom's.
+// A Reader that fails is no Reader that has ended: the bytes that it gave before are sent, and its error is ReadFrom's.
 func TestReaderFails(t *testing.T) {
 	x, y := newPair(t, rsocket.Config{})
 	cause := errors.New("the disk is gone")
@@ -311,7 +311,7 @@ func TestReaderFails(t *testing.T) {
 	}
 }
 
-// A deadline may be moved while a call waits, and a call fails by what is set then.
+// A deadline may be moved while a call waits, and a call fails by the latest deadline.
 func TestDeadlines(t *testing.T) {
 	x, y := newPair(t, rsocket.Config{SendBuffer: 4096, RecvBuffer: 4096})
 	for _, c := range []struct {

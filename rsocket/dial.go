@@ -174,7 +174,7 @@ func dialOne(ctx context.Context, from *rdmacm.Dialer, addr netip.AddrPort, cfg 
 		cm.Close()
 		return nil, err
 	}
-	c.meet(&h)
+	c.takeHello(&h)
 	c.start()
 	if cfg.Security != nil {
 		err := within(ctx, &c.w, func() error {

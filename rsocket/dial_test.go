@@ -17,8 +17,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// A connection begins at the address and the port that the Dialer names, and at no other. What is no address of a port is
-// refused.
+// A connection begins at the address and the port that the Dialer names, and at no other. A text that is no address of a
+// port is refused.
 func TestLocalAddr(t *testing.T) {
 	n := rdmatest.New(t)
 	a, b := n.Device(), n.Device()
@@ -204,7 +204,7 @@ func TestListenPrefersIPv4(t *testing.T) {
 	}
 }
 
-// The protocol has 32 bits for the length of a mapping. The peer would not write to what is longer, or to a part.
+// The protocol has 32 bits for the length of a mapping. The peer would not write to a longer mapping, or to a part.
 func TestMapTooLong(t *testing.T) {
 	if strconv.IntSize < 64 {
 		t.Skip("no such length here")

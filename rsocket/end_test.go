@@ -50,7 +50,7 @@ func TestEndUnknown(t *testing.T) {
 				t.Fatal("Read holds the lock while it waits for the cause of the end, want it free")
 			}
 			c.mu.Unlock()
-			// One that has no deadline waits for the cause, and then knows what there is to know.
+			// A call without a deadline waits for the cause, and then returns it.
 			if err := <-ended; !errors.Is(err, syscall.ECONNRESET) || !errors.Is(err, verbs.ErrState) {
 				t.Errorf("read: error %v, want %v, as this end has taken the QP to the error state", err, syscall.ECONNRESET)
 			}

@@ -59,7 +59,7 @@ func ExampleConn_WriteAt() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Fprint(accepted, ".") // what the peer reads after Map tells it that the mapping is there
+	fmt.Fprint(accepted, ".") // bytes that the peer reads after Map tell it that the mapping is there
 	io.ReadFull(conn, make([]byte, 1))
 
 	conn.(*rsocket.Conn).WriteAt([]byte("placed"), 1000)

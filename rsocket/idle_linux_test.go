@@ -54,10 +54,10 @@ func TestIdleInGroup(t *testing.T) {
 	}
 }
 
-// maxIdleHeap is what the package's documentation says of the Go heap of one end of an idle connection.
+// maxIdleHeap is the Go heap of one end of an idle connection by the package's documentation.
 const maxIdleHeap = 48 << 10
 
-// TestIdleHeap: an idle connection costs what the documentation says.
+// TestIdleHeap: an idle connection costs as little as the documentation says.
 func TestIdleHeap(t *testing.T) {
 	if raceEnabled {
 		t.Skip("with the race detector values are larger")

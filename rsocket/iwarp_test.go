@@ -301,7 +301,7 @@ func TestIWARPWire(t *testing.T) {
 	}
 }
 
-// What is no word of 4 bytes by a SEND breaks the protocol there.
+// A SEND that is no word of 4 bytes breaks the protocol there.
 func TestIWARPPeerBreaksProtocol(t *testing.T) {
 	for name, misdeed := range map[string]func(t *testing.T, p *wordPeer){
 		"immediate data": func(t *testing.T, p *wordPeer) {

@@ -16,7 +16,7 @@ import (
 	"github.com/adverb-rdma/adverb/rdmatest"
 )
 
-// stream is what the connections of both packages have.
+// stream has the methods of the connections of both packages.
 type stream interface {
 	net.Conn
 	CloseRead() error
@@ -26,7 +26,7 @@ type stream interface {
 	SetKeepAlive(bool) error
 }
 
-// result is what a call has returned: a number and an error that programs test for.
+// result is the result of a call: a number and an error that programs test for.
 func result(n int, err error) string {
 	s := fmt.Sprint(n)
 	for what, target := range map[string]error{
@@ -53,7 +53,7 @@ func done(err error) string { return result(0, err) }
 func read(c net.Conn, n int) string     { return result(c.Read(make([]byte, n))) }
 func write(c net.Conn, s string) string { return result(c.Write([]byte(s))) }
 
-// readAll reads to the end, and returns what came before.
+// readAll reads to the end, and returns the bytes before it.
 func readAll(c net.Conn) string {
 	b, err := io.ReadAll(c)
 	return result(len(b), err)
@@ -221,13 +221,13 @@ var likeNet = []struct {
 	}, net: "0 ECONNRESET"},
 }
 
-// What stays different, in the words of the package's documentation.
+// The differences that stay, in the words of the package's documentation.
 const (
 	keeps = "A connection that has failed keeps its error"
 	once  = "A Write to a peer that has called Close fails at once"
 )
 
-// What calls return is what they return of package net. Where it is not, the documentation says so.
+// Calls return the same results as those of package net. The documentation names the differences.
 func TestLikeNet(t *testing.T) {
 	source, err := os.ReadFile("doc.go")
 	if err != nil {

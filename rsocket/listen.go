@@ -196,7 +196,7 @@ func accept(ctx context.Context, req *rdmacm.Request, cfg Config) (*Conn, error)
 	hello := make([]byte, helloSize)
 	_, err = req.Accept(ctx, cfg.rdmacm(hello, func(cm *rdmacm.Conn) (err error) {
 		if c, err = newConn(cm, cfg, hello); err == nil && !late {
-			c.meet(&h)
+			c.takeHello(&h)
 		}
 		return err
 	}))
@@ -205,7 +205,7 @@ func accept(ctx context.Context, req *rdmacm.Request, cfg Config) (*Conn, error)
 	}
 	c.start()
 	if late {
-		if err := c.meetLate(ctx); err != nil {
+		if err := c.readHello(ctx); err != nil {
 			c.letGo()
 			return nil, err
 		}
@@ -213,9 +213,9 @@ func accept(ctx context.Context, req *rdmacm.Request, cfg Config) (*Conn, error)
 	return c, nil
 }
 
-// meetLate takes the peer's hello from the stream. No control message is sent before: the stream has brought too few
+// readHello takes the peer's hello from the stream. No control message is sent before: the stream has brought too few
 // bytes for a grant.
-func (c *Conn) meetLate(ctx context.Context) error {
+func (c *Conn) readHello(ctx context.Context) error {
 	var b [helloSize]byte
 	err := within(ctx, &c.r, func() error {
 		_, err := io.ReadFull(c, b[:])
@@ -230,7 +230,7 @@ func (c *Conn) meetLate(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.meet(&h)
+	c.takeHello(&h)
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// lines passes on what a logger writes.
+// lines passes on the lines of a logger.
 type lines chan string
 
 func (l lines) Write(p []byte) (int, error) {
@@ -66,7 +66,7 @@ func TestCloseWarnsNobody(t *testing.T) {
 			if _, err := y.Read(make([]byte, 1)); err == nil {
 				t.Error("a WRITE with a wrong key: no error, want one")
 			}
-			// A device's records keep their order, so the first warning of each would be of what went before.
+			// A device's records keep their order, so the first warning of each would be of an earlier event.
 			patience := time.After(rdmatest.Patience)
 			for want := map[*verbs.Device]*Conn{a: x, b: y}; len(want) > 0; {
 				select {

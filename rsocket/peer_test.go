@@ -65,7 +65,7 @@ func joinWith(t *testing.T, cfg Config) (x, y *Conn) {
 	return c.(*Conn), other.(*Conn)
 }
 
-// rawDial connects a peer of which hello tells what parameters it gives. By default it has two targets.
+// rawDial connects a peer whose parameters are those of hello. By default it has two targets.
 func rawDial(t *testing.T, n *rdmatest.Network, hello []byte) (*rawPeer, *Conn, error) {
 	t.Helper()
 	return rawDialTargets(t, n, hello, sglSize)
@@ -302,8 +302,8 @@ func TestPeerVanishes(t *testing.T) {
 	}
 }
 
-// Close waits as long as SetLinger says, and then drops what has not arrived. By default it waits for a moment, and
-// sending goes on behind it.
+// Close waits as long as SetLinger says, and then drops the bytes that have not arrived. By default it waits for a
+// moment, and sending goes on behind it.
 func TestLinger(t *testing.T) {
 	const away = 500 * time.Millisecond // less than the retries last
 	for _, tt := range []struct {
@@ -340,7 +340,8 @@ func TestLinger(t *testing.T) {
 	}
 }
 
-// What a peer may write is counted over its messages, and what it is told it may write over the messages that tell it.
+// The bytes that a peer may write are counted over its messages, and those that it is granted over the messages that
+// grant them.
 func TestGrants(t *testing.T) {
 	_, c, err := rawDial(t, rdmatest.New(t), nil)
 	if err != nil {
@@ -379,8 +380,8 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-// The first half of a ring that is granted anew stands in entry 1 of the target SGL, and the next in entry 0: what the
-// ends told each other at first counts as entry 0.
+// The first half of a ring that is granted anew stands in entry 1 of the target SGL, and the next in entry 0: the
+// targets that the ends told each other at first count as entry 0.
 func TestTargets(t *testing.T) {
 	p, c, err := rawDial(t, rdmatest.New(t), nil)
 	if err != nil {
@@ -457,7 +458,7 @@ func TestHugeExtents(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.mu.Lock()
-	// What the peer may write into its places here: a target, and an entry of the iomap, for which a Conn has room anyway.
+	// The entries that the peer may write here: a target, and an entry of the iomap, for which a Conn has room anyway.
 	putSGE(c.in.Bytes()[c.next*sgeSize:], binary.LittleEndian, extent{p.ring.Remote(4096), 1 << 31})
 	putIomap(c.in.Bytes()[sglSize*sgeSize:], binary.LittleEndian, 5, extent{p.ring.Remote(0), 1 << 31})
 	c.cfg.Maps = 1
@@ -478,7 +479,7 @@ func TestHugeExtents(t *testing.T) {
 	}
 }
 
-// Each side is woken for what it waits for, though nothing else that the side might wait for has come.
+// Each side is woken by the event for which it waits, though no other event for which it might wait has come.
 func TestWakes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		side func(*Conn) *side
@@ -642,7 +643,7 @@ func TestManyMaps(t *testing.T) {
 	}
 }
 
-// What was closed while a call was at it sends no more, and has no memory that the call could look at.
+// A connection that is closed during a call sends no more, and has no memory that the call could look at.
 func TestClosedMeanwhile(t *testing.T) {
 	x, other := joinWith(t, Config{Maps: 1})
 	x.wmu.Lock()
@@ -677,7 +678,8 @@ func TestLateTimer(t *testing.T) {
 	d.set(time.Time{})
 }
 
-// TestShortRing: what fills a short ring goes in several messages, so that the next is copied while one is on its way.
+// TestShortRing: bytes that fill a short ring go in several messages, so that the next is copied while one is on its
+// way.
 func TestShortRing(t *testing.T) {
 	const ring = 64 << 10
 	x, y := joinWith(t, Config{SendBuffer: ring})

@@ -36,7 +36,7 @@ type fullReads struct {
 	b       []byte
 	release chan struct{}
 	direct  int            // pieces of the ring
-	seen    func(p []byte) // is called with what is to be filled, or nil
+	seen    func(p []byte) // is called with the buffer to fill, or nil
 }
 
 func (f *fullReads) Read(p []byte) (int, error) {
@@ -111,7 +111,7 @@ func TestAligned(t *testing.T) {
 		t.Errorf("what goes to a mapping begins at byte %d of the ring, want a multiple of %d", at, lineSize)
 	}
 	write(100)
-	source := &fullReads{c: x, b: patches(3<<20, 7)} // beyond what the peer has room for at first: there a message is cut
+	source := &fullReads{c: x, b: patches(3<<20, 7)} // more than the peer has room for at first: a message is cut there
 	source.seen = func(p []byte) {
 		if !inRing(x, p) {
 			write(100) // before the piece that is read now
@@ -132,7 +132,7 @@ func TestAligned(t *testing.T) {
 	}
 }
 
-// While a source fills what it is given, and there is room, it reads straight into the send ring.
+// While a source fills its buffers, and there is room, it reads straight into the send ring.
 func TestReadIntoRing(t *testing.T) {
 	x, y := joinWith(t, Config{})
 	want := patches(5<<20+77, 3)
@@ -152,8 +152,8 @@ func TestReadIntoRing(t *testing.T) {
 	}
 }
 
-// What is written while a source takes its time with a piece of the ring goes before it, and both are whole, also if it
-// needs more room than is left.
+// Bytes that are written while a source takes its time with a piece of the ring go before the piece, and both are
+// whole, also if the bytes need more room than is left.
 func TestWriteBesideLoan(t *testing.T) {
 	for name, n := range map[string]int{"little": 10, "more than the ring": 3 << 20} {
 		synctest.Test(t, func(t *testing.T) {
@@ -188,8 +188,7 @@ func TestWriteBesideLoan(t *testing.T) {
 	}
 }
 
-// What a source has put into the ring waits, as all that is written does, if others have used the peer's messages up
-// meanwhile.
+// Bytes that a source has put into the ring wait, as written bytes do, if others have used up the credits meanwhile.
 func TestNoMessageForLoan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := joinWith(t, Config{})
@@ -247,7 +246,7 @@ func TestSourcePanics(t *testing.T) {
 	}
 }
 
-// wrongCount is a source that fills what it is given, but says of a piece of the ring that it is longer.
+// wrongCount is a source that fills its buffers, but returns a longer length for a piece of the ring.
 type wrongCount struct{ c *Conn }
 
 func (w *wrongCount) Read(p []byte) (int, error) {
@@ -297,8 +296,8 @@ func TestSourceEndsWithoutRoom(t *testing.T) {
 	})
 }
 
-// A call that reads while another writes much leaves the completions to that one, which wakes it for what comes. When the
-// other is done it sees to them itself.
+// A call that reads while another writes much leaves the completions to the call that writes, which wakes it for bytes
+// that come. When the call that writes is done, the call that reads takes the completions itself.
 func TestReadBesideBulk(t *testing.T) {
 	for _, early := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/adverb-rdma/adverb/rsocket"
 )
 
-// What was written before Close arrives, though the connection is reset since bytes are unread: all of it, and then the
-// reset. So it is on a network that loses packets.
+// Bytes that were written before Close arrive, though the connection is reset since bytes are unread: all of them, and
+// then the reset. They do on a network that loses packets, too.
 func TestResetAfterAll(t *testing.T) {
 	for _, network := range []rdmatest.Config{{}, {Loss: 0.02, Duplicate: 0.02, Reorder: 0.02}} {
 		x, y := newPair(t, rsocket.Config{SendBuffer: 256 << 10, RecvBuffer: 256 << 10}, network)

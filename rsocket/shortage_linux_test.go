@@ -130,7 +130,7 @@ func TestShortageOfDescriptors(t *testing.T) {
 	const dials = 8 // one of them comes to a shard that has no sockets yet
 	if to := os.Getenv(envServer); to != "" {
 		bufio.NewReader(os.Stdin).ReadString('\n')                                         // until the server has none
-		d := rsocket.Dialer{Devices: []*verbs.Device{deviceAt(t, "soft_lo", ourAddr(83))}} // what comes to one address is passed on to others there
+		d := rsocket.Dialer{Devices: []*verbs.Device{deviceAt(t, "soft_lo", ourAddr(83))}} // packets that come to one address are passed on to others there
 		for range dials {
 			c, err := d.Dial("rsocket", to)
 			if err != nil {

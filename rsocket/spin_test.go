@@ -6,7 +6,8 @@ import (
 	_ "github.com/adverb-rdma/adverb/provider/soft"
 )
 
-// TestMayLook: a call looks before it sleeps only while the peer is in another process. What is closed is forgotten.
+// TestMayLook: a call looks before it sleeps only while the peer is in another process. Connections that are closed are
+// forgotten.
 func TestMayLook(t *testing.T) {
 	l, err := Listen("rsocket", "127.0.0.1:0")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// What an end tells of itself, byte by byte as struct rs_conn_data of librdmacm has it.
+// The parameters of an end, byte by byte as struct rs_conn_data of librdmacm has them.
 func TestHelloGolden(t *testing.T) {
 	h := parameters{
 		credits: 384, maps: 3,

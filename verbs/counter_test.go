@@ -48,9 +48,9 @@ func traffic(x, y *rdmatest.Endpoint, n int) {
 	x.Done()
 }
 
-// Counters of a QP, of its device and of the port say what went over the wire, and the device keeps
-// what a QP has counted when that is closed. In a bubble, since in real time a short delay of the host
-// makes a probe, which counts too.
+// Counters of a QP, of its device and of the port count the packets on the wire, and the device keeps
+// the counts of a QP that is closed. In a bubble, since in real time a short delay of the host makes a
+// probe, which counts too.
 func TestCounters(t *testing.T) { synctest.Test(t, testCounters) }
 
 func testCounters(t *testing.T) {
@@ -103,7 +103,7 @@ func testCounters(t *testing.T) {
 	wantErr(t, "counters of a closed QP", err, verbs.ErrClosed)
 }
 
-// What goes wrong is counted by its cause, at the end that sees it.
+// Faults are counted by their cause, at the end that sees them.
 func TestCountersOfFaults(t *testing.T) {
 	net := rdmatest.New(t)
 	a, b := net.Device(), net.Device()
@@ -213,7 +213,7 @@ func TestCountersSince(t *testing.T) {
 	wantCounts(t, "growth", after.Since(before), map[string]uint64{"sent_pkts": 2, "window_pkts": 3, "rcvd_pkts": 5, "of_a_card": 5, "cm_tx_msgs_req": 0})
 }
 
-// Resources lists what is open, and nothing that is closed.
+// Resources lists open objects, and no closed ones.
 func TestResources(t *testing.T) {
 	net := rdmatest.New(t)
 	a, b := net.Device(), net.Device()

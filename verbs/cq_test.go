@@ -286,7 +286,7 @@ func TestResize(t *testing.T) {
 			}
 		}
 		post(6)
-		take(4) // the ring now wraps with what follows
+		take(4) // the ring now wraps with the next completions
 		post(5)
 		wantErr(t, "Resize", x.CQ.Resize(6), verbs.ErrBusy, "resize cq 1: 7 completions are waiting, more than 6: poll them first")
 		if x.CQ.Cap() < 8 {
@@ -372,8 +372,8 @@ func TestOverrun(t *testing.T) {
 	})
 }
 
-// TestCompletionsQP: a completion names its QP, and by it what the program keeps for it. It does so too
-// where the QP was closed before the poll, and another took its place.
+// TestCompletionsQP: a completion names its QP, and by it the program's record of the QP. So does a
+// completion whose QP was closed before the poll, and another took its place.
 func TestCompletionsQP(t *testing.T) {
 	net := rdmatest.New(t)
 	a, b := net.Device(), net.Device()

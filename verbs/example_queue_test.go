@@ -128,7 +128,7 @@ func ExampleCQ_Notify() {
 	wcs := make([]verbs.WC, 8)
 	for {
 		dieIf(y.cq.Notify(false))
-		n := orDie(y.cq.Poll(wcs)) // what came before Notify need not raise the event
+		n := orDie(y.cq.Poll(wcs)) // completions from before Notify need not raise the event
 		if n > 0 {
 			fmt.Printf("%s\n", in.Bytes()[:wcs[0].ByteLen])
 			return

@@ -29,8 +29,8 @@ func (s seqlock) update(version, value uint64) {
 // whole reports whether a READ of the record met no update. Otherwise the reader reads again.
 func whole(record []uint64) bool { return record[0] == record[len(record)-1] }
 
-// A record with a version at both ends is read by READ while its owner changes it. What has the same
-// version at both ends is whole.
+// A record with a version at both ends is read by READ while its owner changes it. A copy with the
+// same version at both ends is whole.
 func Example_seqlock() {
 	x, y := connectEnds()
 	shared := seqlock{orDie(y.pd.AllocMR(seqlockSize, verbs.AccessLocalWrite|verbs.AccessRemoteRead))}

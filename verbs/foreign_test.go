@@ -9,8 +9,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// foreign stands for a device of a kind that this module does not drive. It says of itself what a test
-// wants, and keeps what the facade hands to it. Underneath is a simulated device.
+// foreign stands for a device of a kind that this module does not drive. It has the attributes that a
+// test wants, and keeps the facade's arguments. Underneath is a simulated device.
 type foreign struct {
 	verbs.ProviderDevice
 	transport verbs.Transport
@@ -25,7 +25,7 @@ type foreign struct {
 	ahs         []verbs.AHAttr
 }
 
-// inline is what a foreign device grants to a QP that asks for less.
+// inline is the number of bytes that a foreign device grants to a QP that asks for less.
 const inline = 28
 
 func (f *foreign) Info() verbs.DeviceInfo {
@@ -130,7 +130,7 @@ func (f *foreign) qp(t *testing.T, pd *verbs.PD, port int) (*verbs.QP, *foreignQ
 	return qp, qp.Provider().(*foreignQP)
 }
 
-// An object whose Close fails is closed all the same, unless it is busy: what it depended on can be closed.
+// An object whose Close fails is closed all the same, unless it is busy: its parents can be closed.
 func TestCloseFails(t *testing.T) {
 	f := &foreign{closeErr: errors.New("the hardware does not answer")}
 	d := f.open(t)
@@ -140,8 +140,8 @@ func TestCloseFails(t *testing.T) {
 	check(t, d.Close())
 }
 
-// A device that does not tell its inline limit decides when it creates the QP, and what it grants
-// holds for posts.
+// A device that does not tell its inline limit decides when it creates the QP, and posts may have
+// as many bytes as it grants.
 func TestMaxInlineUnknown(t *testing.T) {
 	f := &foreign{grant: 256, change: func(a *verbs.DeviceAttr) { a.MaxInline = verbs.MaxInlineUnknown }}
 	d := f.open(t)
@@ -176,7 +176,7 @@ var (
 	unspecified          = verbs.LinkLayerUnspecified
 )
 
-// What a path needs depends on the link layer of its port, in CreateAH and in Modify.
+// The fields that a path needs depend on the link layer of its port, in CreateAH and in Modify.
 func TestPathByLinkLayer(t *testing.T) {
 	peer := must(verbs.ParseGID("10.0.0.9"))(t)
 	const sl, bits = 15, 127
@@ -240,7 +240,7 @@ func TestPathByLinkLayer(t *testing.T) {
 const rtrMask = verbs.MaskState | verbs.MaskAV | verbs.MaskPathMTU | verbs.MaskDestQPN | verbs.MaskRQPSN |
 	verbs.MaskMaxDestRDAtomic | verbs.MaskMinRNRTimer
 
-// RTR makes the address vector of what the peer said of itself and of the path.
+// RTR makes the address vector of the peer's values and of the path.
 func TestRTROnInfiniBand(t *testing.T) {
 	f := &foreign{links: []verbs.LinkLayer{infiniband}}
 	pd := must(f.open(t).AllocPD())(t)

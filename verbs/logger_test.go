@@ -30,7 +30,7 @@ func (l *logged) logger(level slog.Level) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level}))
 }
 
-// records returns what was logged under a message, and forgets all.
+// records returns the records of a message, and forgets all.
 func (l *logged) records(t *testing.T, msg string) (list []map[string]any) {
 	t.Helper()
 	l.mu.Lock()
@@ -82,7 +82,7 @@ func TestLogger(t *testing.T) {
 	})
 }
 
-// A flood of bad packets does not flood the log, and what is left out is counted.
+// A flood of bad packets does not flood the log, and the records that are left out are counted.
 func TestLoggerFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := rdmatest.New(t, rdmatest.Config{Seed: 3})

@@ -172,7 +172,7 @@ func TestModifyValues(t *testing.T) {
 	wantErr(t, "port in SQD", qp.Modify(&verbs.QPAttr{Port: 2}, verbs.MaskPort), verbs.ErrInvalid, "PORT 2")
 }
 
-// The path MTU may not be larger than what the network carries.
+// The path MTU may not be larger than the network's MTU allows.
 func TestPathMTUAboveActive(t *testing.T) {
 	net := rdmatest.New(t, rdmatest.Config{MTU: 1500})
 	d := net.Device()
@@ -283,5 +283,5 @@ func TestCreateQPArguments(t *testing.T) {
 	wantErr(t, "CreateCQ", err, verbs.ErrLimit, "create cq on device sim0: 4194304 entries", "max_cqe", "4194303")
 	wantErr(t, "Resize", cq.Resize(0), verbs.ErrInvalid, "resize cq 1: 0 entries")
 	wantErr(t, "Resize", cq.Resize(1<<22), verbs.ErrLimit, "resize cq 1: 4194304 entries")
-	check(t, pd.Close()) // what failed has left nothing behind
+	check(t, pd.Close()) // the call that failed has left nothing behind
 }

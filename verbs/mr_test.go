@@ -247,8 +247,8 @@ func TestWrongKeys(t *testing.T) {
 	}
 }
 
-// TestCloseMRInFlight closes the memory at either end of a long WRITE or READ. The work
-// request fails; it neither hangs nor touches what was closed.
+// TestCloseMRInFlight closes the memory at either end of a long WRITE or READ. The work request
+// fails; it neither hangs nor touches the closed memory.
 func TestCloseMRInFlight(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

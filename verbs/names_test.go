@@ -56,7 +56,7 @@ func numbered(t *testing.T, list string, f func(n int, name string)) {
 	}
 }
 
-// enum checks what the numbers of an enumeration print.
+// enum checks the names of the numbers of an enumeration.
 func enum(t *testing.T, prefix, list string, text func(n int) string) {
 	t.Helper()
 	numbered(t, list, func(n int, name string) {
@@ -72,7 +72,7 @@ func enum(t *testing.T, prefix, list string, text func(n int) string) {
 	})
 }
 
-// flags checks what single bits print, all bits together, and none.
+// flags checks the names of single bits, of all bits together, and of none.
 func flags(t *testing.T, prefix, list string, text func(v uint64) string) {
 	t.Helper()
 	var all uint64
@@ -115,7 +115,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What ibv_devinfo prints in words of its own.
+// Names that ibv_devinfo prints in words of its own.
 func TestNamesOfDevinfo(t *testing.T) {
 	tests := []struct {
 		got  fmt.Stringer

@@ -103,8 +103,8 @@ func TestPostRecvRefused(t *testing.T) {
 	wantErr(t, "PostRecv", err, verbs.ErrQueueFull, "work request 0 of the list: ")
 }
 
-// When a list is too long for the queue, what fits is posted. If a later work request of the list is
-// wrong as well, the error is that of the queue.
+// When a list is too long for the queue, the work requests that fit are posted. If a later work
+// request of the list is wrong as well, the error is that of the queue.
 func TestPostListFillsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t, rdmatest.Options{Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 1, MaxSendSGE: 1}})
@@ -194,7 +194,7 @@ func TestPostInEachState(t *testing.T) {
 	})
 }
 
-// RESET drops what is posted, without completions, and the QP can be connected again.
+// RESET drops posted work requests, without completions, and the QP can be connected again.
 func TestResetAndReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t, rdmatest.Options{Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})

@@ -11,7 +11,8 @@ import (
 )
 
 // modifyTable is the table of ibv_modify_qp as the Linux kernel applies it, written down a second time:
-// from and to, then what RC, UC and UD require and allow. "=" stands for what the type before has.
+// from and to, then the attributes that RC, UC and UD require and allow. "=" stands for those of the
+// type before.
 const modifyTable = `
 RESET INIT | PKEY_INDEX PORT ACCESS_FLAGS | = | PKEY_INDEX PORT QKEY
            | - | - | -
@@ -171,7 +172,7 @@ func checkRefused(t *testing.T, c change, mask verbs.QPAttrMask, want string) {
 	}
 }
 
-// checkForbidden also compares what the error says is possible with the table.
+// checkForbidden also compares the states that the error calls possible with the table.
 func checkForbidden(t *testing.T, c change, table map[change]needs) {
 	t.Helper()
 	for _, mask := range []verbs.QPAttrMask{0, verbs.MaskAccessFlags, verbs.MaskSQPSN} {
@@ -266,8 +267,8 @@ func TestQPAttrMask(t *testing.T) {
 	}
 }
 
-// iwarpTable is what Modify may do to an iWARP QP, besides going to RESET and ERR: from and to, then
-// the attributes that are allowed. None is required.
+// iwarpTable has the transitions of an iWARP QP by Modify, besides those to RESET and ERR: from and
+// to, then the attributes that are allowed. None is required.
 const iwarpTable = `
 RESET INIT | PORT ACCESS_FLAGS
 INIT INIT  | PORT ACCESS_FLAGS

@@ -223,7 +223,7 @@ func TestInline(t *testing.T) {
 		x, y := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{
 			Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInlineData: 1024},
 		})
-		net.Partition(x.Device, y.Device) // so that what arrives in the end is read again from the queue
+		net.Partition(x.Device, y.Device) // so that the bytes that arrive in the end are read again from the send queue
 		dst := y.MR(4096)
 		data := bytes.Repeat([]byte("inline"), 200)[:1024]
 		mr := must(x.PD.RegMR(bytes.Clone(data), 0))(t) // no local write access is needed

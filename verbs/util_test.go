@@ -60,7 +60,7 @@ func wantPanic(t *testing.T, what string, f func(), texts ...string) {
 	f()
 }
 
-// spin yields until f is true, for what no event tells of.
+// spin yields until f is true, for conditions without an event.
 func spin(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)

@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestWords: the methods for words do what sync/atomic does, in host order, and at no other byte.
+// TestWords: the methods for words have the effects of sync/atomic, in host order, and at no other byte.
 func TestWords(t *testing.T) {
 	pd := must(device(t).AllocPD())(t)
 	mr := must(pd.AllocMR(32, 0))(t)
@@ -62,8 +62,8 @@ func TestWordPanics(t *testing.T) {
 	}
 }
 
-// TestUseClosedMR: the memory of AllocMR is gone after Close, and Bytes says so. What the program gave is
-// the program's.
+// TestUseClosedMR: the memory of AllocMR is gone after Close, and Bytes says so. Memory that the program
+// gave is the program's.
 func TestUseClosedMR(t *testing.T) {
 	x, _ := pair(t)
 	mr := must(x.PD.AllocMR(8, verbs.AccessLocalWrite))(t)
@@ -108,7 +108,7 @@ func TestView(t *testing.T) {
 		Value   float32
 	}
 	b := make([]byte, 64)
-	words := verbs.View[uint64](b) // Go aligns what is so long
+	words := verbs.View[uint64](b) // Go aligns allocations of this length
 	words[1] = math.MaxUint64
 	if v := verbs.View[record](b[:32]); len(v) != 2 || v[0].Version != 0 || v[0].Name != [3]byte{255, 255, 255} || !math.IsNaN(float64(v[0].Value)) {
 		t.Errorf("view %+v, want two records, and all bits of the first one's end", v)

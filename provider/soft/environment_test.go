@@ -7,8 +7,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestBadEnvironment: no device of either kind opens while a variable has a value that means nothing. The error says
-// which variable, what it is, and what it may be.
+// TestBadEnvironment: no device of either kind opens while a variable has a value that means nothing. The error
+// names the variable, its value, and the values that it may have.
 func TestBadEnvironment(t *testing.T) {
 	roce := loopback(t)
 	for _, tt := range []struct{ name, value, remedy string }{

@@ -21,7 +21,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// envExhausted makes the tests run that take from their own process what a host has to give.
+// envExhausted makes the tests run that exhaust the resources of their own process.
 const envExhausted = "ADVERB_TEST_EXHAUSTED"
 
 func runExhausted(t *testing.T, name string) {
@@ -29,7 +29,7 @@ func runExhausted(t *testing.T, name string) {
 }
 
 // With ever so few file descriptors, every call either works or says that there are too many open
-// files. What fails leaves none open, and with enough of them all works again.
+// files. A call that fails leaves none open, and with enough descriptors all works again.
 func TestDescriptorsExhausted(t *testing.T) { runExhausted(t, "TestDescriptorsExhaustedInside") }
 
 func TestDescriptorsExhaustedInside(t *testing.T) {
@@ -38,7 +38,7 @@ func TestDescriptorsExhaustedInside(t *testing.T) {
 		t.Skip("TestDescriptorsExhausted runs this one")
 	}
 	name := loopback(t) + "@" + at
-	if err := useAll(t, name); err != nil { // opens what the runtime keeps open
+	if err := useAll(t, name); err != nil { // opens the files that the runtime keeps open
 		t.Fatal(err)
 	}
 	base := openFiles(t, 1<<20)
@@ -179,8 +179,8 @@ func useAll(t *testing.T, name string) (err error) {
 	return wc[0].Err()
 }
 
-// With a bound on the address space, AllocMR fails clearly while the rest of the program still has what
-// it needs: the connection works on, and memory that is given back can be had again.
+// With a bound on the address space, AllocMR fails clearly while the rest of the program still has
+// memory: the connection works on, and memory that is given back can be had again.
 func TestAddressSpaceExhausted(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector takes address space of its own, as it goes")
@@ -227,7 +227,7 @@ func TestAddressSpaceExhaustedInside(t *testing.T) {
 		if len(mrs) < 4 {
 			t.Fatalf("round %d: %d regions, want 4 at least", round, len(mrs))
 		}
-		// Room for those that follow, and for what Go's runtime takes meanwhile: up to 64 MiB at once.
+		// Room for those that follow, and for Go's runtime meanwhile: up to 64 MiB at once.
 		rest := len(mrs) - 1
 		for _, mr := range mrs[:rest] {
 			if err := mr.Close(); err != nil {
@@ -247,8 +247,8 @@ func TestAddressSpaceExhaustedInside(t *testing.T) {
 }
 
 // With a bound on the address space, queues and connections fail clearly too, where Go's runtime would end the
-// program for want of memory. What is closed makes room for other queues. The heap gives no addresses back, so
-// regions may have too few for good.
+// program for want of memory. Queues that are closed make room for others. The heap gives no addresses back,
+// so regions may have too few for good.
 func TestQueuesExhausted(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector takes address space of its own, as it goes")

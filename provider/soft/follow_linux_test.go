@@ -21,7 +21,7 @@ import (
 )
 
 // envFollow makes the tests run that change the interfaces of the host: a network namespace of their own. Its value is
-// what ADVERB_IWARP is set to.
+// that of ADVERB_IWARP.
 const envFollow = "ADVERB_TEST_FOLLOW"
 
 // runFollow runs a test in a network namespace of its own, for RoCE and for iWARP. The test begins with inFollow.

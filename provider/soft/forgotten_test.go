@@ -12,8 +12,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestForgottenRegion: what becomes of a region that the program has forgotten is no matter once its device is closed,
-// of either kind. The runtime ends a process that forgets pinned memory.
+// TestForgottenRegion: a region that the program has forgotten does no harm once its device is closed, of either kind.
+// The runtime ends a process that forgets pinned memory.
 func TestForgottenRegion(t *testing.T) {
 	for name, open := range map[string]func(link.Netdev) (verbs.ProviderDevice, error){
 		"RoCE":  func(n link.Netdev) (verbs.ProviderDevice, error) { return hca.Open(n, hca.Config{}) },
@@ -21,7 +21,7 @@ func TestForgottenRegion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			forgetRegion(t, open)
-			for range 2 { // what the first collection has found is dealt with by the end of the second
+			for range 2 { // objects that the first collection has found are dealt with by the end of the second
 				ended := make(chan struct{})
 				runtime.AddCleanup(new([64]byte), func(c chan struct{}) { close(c) }, ended)
 				runtime.GC()

@@ -20,7 +20,7 @@ import (
 // envGroup makes TestGroupAfterMTUInside run. It needs a network namespace of its own.
 const envGroup = "ADVERB_TEST_GROUP"
 
-// A UD QP receives what is sent to its group also after the interface's MTU was below what IPv6 needs for a time, by
+// A UD QP receives datagrams for its group also after the interface's MTU was too small for IPv6 for a time, by
 // which Linux ends memberships along with addresses.
 func TestGroupAfterMTU(t *testing.T) {
 	runInOwnNetwork(t, "TestGroupAfterMTUInside", envGroup)

@@ -45,8 +45,8 @@ func TestDialNowhere(t *testing.T) {
 	}
 }
 
-// What the system says of a peer that TCP cannot reach is what the program hears. Package rdmacm refuses such addresses
-// by the host's routes, unless it takes the device for one of another network, as it does without its provider's name.
+// The program gets the system's error for a peer that TCP cannot reach. Package rdmacm refuses such addresses by the
+// host's routes, unless it takes the device for one of another network, as it does without its provider's name.
 func TestDialUnreachableIWARP(t *testing.T) {
 	name, _ := rnics(t, 5, 6)
 	d, err := verbs.Open(name)
@@ -86,7 +86,7 @@ func TestDialThisHost(t *testing.T) {
 // envDown makes TestNothingUpInside run. It needs a network namespace in which no interface is up.
 const envDown = "ADVERB_TEST_DOWN"
 
-// Where no network interface is up, errors say so and what helps. They do not blame the import.
+// Where no network interface is up, errors say so and name the remedy. They do not blame the import.
 func TestNothingUp(t *testing.T) {
 	runTestInside(t, "TestNothingUpInside", func(cmd *exec.Cmd) {
 		cmd.Env = append(cmd.Env, envDown+"=1")

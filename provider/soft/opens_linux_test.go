@@ -98,8 +98,8 @@ func TestOwnOpenConnects(t *testing.T) {
 	}
 }
 
-// A QP for datagrams may be of another Open than the ID, too. What it is told of the peer's path is then
-// of that Open's GID table.
+// A QP for datagrams may be of another Open than the ID, too. The peer's path that it is told is then of
+// that Open's GID table.
 func TestOwnOpenDatagrams(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -170,7 +170,7 @@ func TestOwnOpenDatagrams(t *testing.T) {
 	}
 }
 
-// What does not go together is named, and so is the remedy.
+// Objects that do not go together are named, and so is the remedy.
 func TestOwnOpenRefused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -26,8 +26,8 @@ import (
 // envOutage makes TestOutagesInside run. It needs a network namespace of its own.
 const envOutage = "ADVERB_TEST_OUTAGE"
 
-// A connection outlives what happens to the host's network, if that is over before its retries are. If it
-// is not, the error says what the host said. Events tell of the interface's changes.
+// A connection outlives an outage of the host's network that is over before its retries are. If the
+// outage is longer, the error has the host's error. Events tell of the interface's changes.
 func TestOutages(t *testing.T) {
 	runInOwnNetwork(t, "TestOutagesInside", envOutage)
 }
@@ -50,7 +50,7 @@ func TestOutagesInside(t *testing.T) {
 		name       string
 		begin, end func()
 		unsent     bool   // sends fail
-		text       string // in the error of what is not over in time
+		text       string // in the error of an outage that is not over in time
 		// Events of the device that sends, unless 0. CQ_ERR is 0, and not among them.
 		began, ended verbs.EventType
 	}{
@@ -162,7 +162,7 @@ func (p *outagePair) write() {
 	p.must(err)
 }
 
-// unsent waits until some of what was posted could not be sent.
+// unsent waits until some packets could not be sent.
 func (p *outagePair) unsent() {
 	p.t.Helper()
 	for limit := time.Now().Add(patience); ; runtime.Gosched() {
@@ -284,7 +284,7 @@ func setMTU(t *testing.T, mtu int) {
 	ioctlLoopback(t, unix.SIOCGIFMTU, func(r *unix.Ifreq) { r.SetUint32(uint32(mtu)) }, unix.SIOCSIFMTU)
 }
 
-// ioctlLoopback gets something of the loopback interface and sets it to what change makes of it.
+// ioctlLoopback gets a property of the loopback interface and sets it to the value that change makes of it.
 func ioctlLoopback(t *testing.T, get uint, change func(*unix.Ifreq), set uint) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -305,8 +305,8 @@ func ioctlLoopback(t *testing.T, get uint, change func(*unix.Ifreq), set uint) {
 	}
 }
 
-// What comes in IP fragments is whole when a device sees it, and judged as a whole. Parts of it are seen
-// by nobody.
+// A datagram that comes in IP fragments is whole when a device sees it, and judged as a whole. Nobody
+// sees its parts.
 func TestFragments(t *testing.T) {
 	runInOwnNetwork(t, "TestFragmentsInside", envOutage)
 }

@@ -24,7 +24,7 @@ import (
 var conns = flag.Int("conns", 400, "how many connections the test of their coming and going makes")
 
 // envDialer makes the test binary a dialer: a process that makes connections to the address that is
-// the variable's value. envDials says how many. It prints what it holds of the system before and
+// the variable's value. envDials says how many. It prints its holdings of the system before and
 // after.
 const (
 	envDialer = "ADVERB_TEST_DIALER"
@@ -51,7 +51,7 @@ func init() {
 	}
 }
 
-// holds is what a process has of the system.
+// holds are the resources of the system that a process has.
 type holds struct {
 	Goroutines, Files int
 	HeapMiB           float64
@@ -69,8 +69,8 @@ func held() holds {
 	return holds{runtime.NumGoroutine(), len(files), float64(m.HeapAlloc) / (1 << 20)}
 }
 
-// heldAfter returns what the process holds. Connections are in time-wait for a moment, so it waits
-// until the process holds no more than before, or for settle.
+// heldAfter returns the holdings of the process. Connections are in time-wait for a moment, so it
+// waits until the process holds no more than before, or for settle.
 func heldAfter(before holds) holds {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -103,7 +103,7 @@ func (h holds) leaked(before holds) error {
 	return nil
 }
 
-// dialed is what a dialer reports.
+// dialed is the report of a dialer.
 type dialed struct{ Before, After holds }
 
 // exchange uses a connection once. A message goes out and its answer comes in.
@@ -189,7 +189,7 @@ func dialMany(to netip.AddrPort, n int) error {
 	}
 }
 
-// dialAll is what a dialer does.
+// dialAll is the program of a dialer.
 func dialAll(to netip.AddrPort, n int) error {
 	if err := dialMany(to, warmUp); err != nil {
 		return err

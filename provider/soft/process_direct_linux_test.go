@@ -72,7 +72,7 @@ func writer(device string) {
 	}
 }
 
-// writing is a writer, and what it works on.
+// writing is a writer, with its memory.
 type writing struct {
 	*child
 	t  *testing.T

@@ -25,7 +25,7 @@ func init() {
 	}
 }
 
-// careless registers memory, tells where it is, takes it away when told to, and says what it hears of that.
+// careless registers memory, tells where it is, takes it away when told to, and reports the errors that it gets.
 func careless(device string) {
 	dev := must(verbs.Open(device))
 	pd := must(dev.AllocPD())

@@ -26,7 +26,7 @@ const (
 	// envGSI gives a member a QP1. It sends MADs as it is told, and reports those that it receives.
 	envGSI = "ADVERB_TEST_GSI"
 	// envBind makes the test binary a process that binds the abstract unix sockets of the names
-	// that are the variable's value. It reports what it receives.
+	// that are the variable's value. It reports the messages that it receives.
 	envBind = "ADVERB_TEST_BIND"
 )
 
@@ -40,13 +40,13 @@ func init() {
 	}
 }
 
-// gsiOrder tells a process with a QP1 what to do.
+// gsiOrder is an order to a process with a QP1.
 type gsiOrder struct {
 	Claim uint64 // a service, if not 0
 	MAD   []byte // to send to QP1 of the process's own address
 }
 
-// gsiReport is what such a process tells the test.
+// gsiReport is the report of such a process to the test.
 type gsiReport struct {
 	CommIDs uint32 `json:",omitempty"` // the first of them
 	Claimed bool   `json:",omitempty"` // or Error
@@ -149,7 +149,7 @@ func (p *gsiProcess) follow(o *gsiOrder) {
 	}
 }
 
-// bind is what the process of envBind does.
+// bind is the program of the process of envBind.
 func bind(names []string) {
 	out := json.NewEncoder(os.Stdout)
 	got := make(chan []byte)
@@ -312,7 +312,7 @@ func TestProcessesGSI(t *testing.T) {
 		conversation(listener, a)
 		stopped.signal(syscall.SIGCONT)
 	}
-	// The kernel frees what a killed process has claimed.
+	// The kernel frees the claims of a killed process.
 	g.kill(listener)
 	who := g.send(a, wire.CMREQ, service, a, b)
 	t.Logf("after the end of the listener %s gets its messages", who.name)
@@ -346,7 +346,7 @@ func TestProcessGSIStranger(t *testing.T) {
 	}
 	asked := stranger.await("asked", func(r *report) bool { return r.GSI != nil })
 	for range 3 {
-		g.send(a, wire.CMRTU, uint64(g.ids[b]), b) // what is for other processes is not delayed
+		g.send(a, wire.CMRTU, uint64(g.ids[b]), b) // messages for other processes are not delayed
 	}
 	if err := g.claim(a, service); err != "" {
 		t.Errorf("claim of a service whose name the stranger has: %s, want no error", err)

@@ -25,7 +25,7 @@ var idleQPCount = flag.Int("idleqps", 20_000, "how many idle QPs TestProcessIdle
 const maxIdleQP = 4096
 
 // envIdle makes the test binary a program that creates as many QPs as the variable says, and
-// reports what they cost.
+// reports their cost.
 const envIdle = "ADVERB_TEST_IDLE"
 
 func init() {
@@ -35,7 +35,7 @@ func init() {
 	}
 }
 
-// idleReport is what all QPs together cost.
+// idleReport is the cost of all QPs together.
 type idleReport struct {
 	Heap, Resident        map[string]int64 // bytes by state of the QPs, more than before the first
 	Create, Connect, Time time.Duration

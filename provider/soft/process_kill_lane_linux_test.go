@@ -30,8 +30,8 @@ const envVictim = "ADVERB_TEST_VICTIM"
 
 func init() { beChild(envVictim, victim) }
 
-// A talker is an end of an RC connection. It sends texts as fast as the other end takes them, and checks what
-// comes from there, byte by byte.
+// A talker is an end of an RC connection. It sends texts as fast as the other end takes them, and checks the
+// texts that come from there, byte by byte.
 type talker struct {
 	cq       *verbs.CQ
 	qp       *verbs.QP
@@ -90,8 +90,8 @@ func (k *talker) send() {
 	}
 }
 
-// work does what completions ask for. It fails when the connection does, and when a message is not the next
-// or has a wrong byte. It reports the latter as torn.
+// work handles completions. It fails when the connection does, and when a message is not the next or has a
+// wrong byte. It reports the latter as torn.
 func (k *talker) work(wcs []verbs.WC) (torn bool, err error) {
 	for i := range wcs {
 		wc := &wcs[i]
@@ -113,8 +113,8 @@ func (k *talker) work(wcs []verbs.WC) (torn bool, err error) {
 	return false, nil
 }
 
-// openShards has all shards of a device open what they need for their first QP. They keep it, and would else look like a
-// leak: the CQs are spread over the shards.
+// openShards has all shards of a device open the files for their first QP. They keep them open, which would else look
+// like a leak: the CQs are spread over the shards.
 func openShards(pd *verbs.PD, gid verbs.GID) {
 	var ks []*talker
 	for range 2 * runtime.GOMAXPROCS(0) {
@@ -179,7 +179,7 @@ func filesButMemory() (n int) {
 	return n
 }
 
-// filesOpen counts this process's files by what they are.
+// filesOpen counts this process's files by their kind.
 func filesOpen() map[string]int {
 	kinds := map[string]int{}
 	for _, e := range must(os.ReadDir("/proc/self/fd")) {
@@ -313,7 +313,7 @@ func beChild(variable string, child func(device string, number int)) {
 	}
 }
 
-// startChild starts a child. The variable says what it is.
+// startChild starts a child. The variable names the child's program.
 func startChild(variable string) *child {
 	c := &child{cmd: exec.Command(os.Args[0])}
 	c.cmd.Env = append(os.Environ(), variable)

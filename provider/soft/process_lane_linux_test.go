@@ -96,7 +96,7 @@ func TestScribbler(t *testing.T) {
 }
 
 // dialSelf connects two devices, and returns the QP of the end that dials. The other one answers nothing, so
-// what it sends are acknowledgements.
+// it sends acknowledgements alone.
 func dialSelf(t *testing.T, at string) *verbs.QP {
 	t.Helper()
 	server, err := verbs.Open(loopback(t) + "@" + at)
@@ -156,7 +156,7 @@ func dialBetween(t *testing.T, client, server *verbs.Device, at string) *verbs.Q
 	return c.QP()
 }
 
-// envCaptured makes the test run whose process captures what its first device sends and receives.
+// envCaptured makes the test run whose process captures the packets of its first device.
 const envCaptured = "ADVERB_TEST_CAPTURED"
 
 // TestCapturedPeer: a program whose packets are captured takes none by shared memory, so that all are seen.

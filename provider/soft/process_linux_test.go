@@ -44,8 +44,8 @@ const patience = 60 * time.Second
 var loopRetry = verbs.Retry{Timeout: 15, RetryCount: 7, RNRRetryCount: 7}
 
 // patientRetry makes a connection fail after 4.3 s without a sign of life. It is for tests in which
-// connections outlive what takes others as long as it likes: on a machine with ten times as many
-// runnable threads as cores a process that lives may not run for half a second.
+// connections outlive pauses of other processes, which may be long: on a machine with ten times as
+// many runnable threads as cores a process that lives may not run for half a second.
 var patientRetry = verbs.Retry{Timeout: 17, RetryCount: 7, RNRRetryCount: 7}
 
 // process is a member, or another process that a test has started.

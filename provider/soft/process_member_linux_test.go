@@ -28,7 +28,7 @@ func init() {
 	}
 }
 
-// order tells a member what to do. The first order is to connect.
+// order is an order to a member. The first order is to connect.
 type order struct {
 	Peers   []address // all members; a member exchanges messages with all but itself
 	Self    int
@@ -58,7 +58,7 @@ type address struct {
 	UD  verbs.QPN
 }
 
-// report is what a member tells the test.
+// report is a member's report to the test.
 type report struct {
 	Address *address   `json:",omitempty"`
 	Started bool       `json:",omitempty"` // messages of each peer have arrived
@@ -66,7 +66,7 @@ type report struct {
 	Done    bool       `json:",omitempty"` // all has been sent and received, of peers that have not failed
 	NoGroup string     `json:",omitempty"` // why there is no multicast
 	Failed  *failure   `json:",omitempty"`
-	Wrong   string     `json:",omitempty"` // what has happened and ought never to happen
+	Wrong   string     `json:",omitempty"` // events that ought never to happen
 	Count   *count     `json:",omitempty"` // the last report
 	GSI     *gsiReport `json:",omitempty"` // from a process with a QP1
 }
@@ -80,7 +80,7 @@ type count struct {
 	RCSent, RCReceived, UDAnswered, UDRepeated, McastSent, McastReceived uint64
 }
 
-// These limit what a member sends.
+// These limit the messages of a member.
 const (
 	maxPeers   = 16
 	rcDepth    = 4
@@ -334,7 +334,7 @@ func (m *memberProcess) sendUD(t text, ah *verbs.AH, to verbs.QPN) {
 func (m *memberProcess) ask(now time.Time) {
 	for _, p := range m.rc {
 		switch {
-		case p.failed: // what it is asked is not to be sent again and again
+		case p.failed: // orders are not to be sent again and again
 			continue
 		case !p.waiting && !m.stop && now.Sub(p.askedAt) >= udPace:
 			p.request++

@@ -31,14 +31,14 @@ const (
 	// maxIdleConn is how many bytes of heap both ends of an idle iWARP connection with queues of one may cost.
 	maxIdleConn = 30 << 10
 	// fewGoroutines is far below idleConns. Those that follow the network interfaces end one goroutine, and begin another,
-	// with each message from the kernel, so what a process runs at one instant may be some less than at the next.
+	// with each message from the kernel, so a process may run some fewer at one instant than at the next.
 	fewGoroutines = 8
 )
 
 // envIdleConns makes the test run that counts the goroutines of its process.
 const envIdleConns = "ADVERB_TEST_IDLE_CONNS"
 
-// An iWARP connection that is idle costs no goroutine, and some memory. What is closed leaves nothing.
+// An iWARP connection that is idle costs no goroutine, and some memory. Connections that are closed leave nothing.
 func TestIWARPIdle(t *testing.T) {
 	runTestInside(t, "TestIWARPIdleInside", func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, envIdleConns+"=1") })
 }
@@ -48,7 +48,7 @@ func TestIWARPIdleInside(t *testing.T) {
 		t.Skip("TestIWARPIdle runs this one")
 	}
 	dial, closeAll := idlePair(t)
-	if err := dial(1); err != nil { // makes what all connections share
+	if err := dial(1); err != nil { // makes the objects that all connections share
 		t.Fatal(err)
 	}
 	files, goroutines := openFiles(t, 1<<20), runtime.NumGoroutine()+fewGoroutines
@@ -232,7 +232,7 @@ func (b *lockedBuffer) String() string {
 // envWatched makes the test run that has no other devices in its process.
 const envWatched = "ADVERB_TEST_WATCHED"
 
-// A program answers those who ask what is open while it has an iWARP device, and no longer.
+// A program answers those who ask for its open objects while it has an iWARP device, and no longer.
 func TestIWARPWatched(t *testing.T) {
 	runTestInside(t, "TestIWARPWatchedInside", func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, envWatched+"=1") })
 }

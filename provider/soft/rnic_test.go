@@ -21,7 +21,8 @@ func rnics(t testing.TB, a, b int) (string, string) {
 	return "iw_" + lo + "@" + loopAddr(a), "iw_" + lo + "@" + loopAddr(b)
 }
 
-// lacking is what an RNIC lacks: it has RC QPs alone, which the connection manager connects, over a stream of TCP.
+// lacking are the capabilities that an RNIC lacks: it has RC QPs alone, which the connection manager connects, over a
+// stream of TCP.
 const lacking = verbstest.UC | verbstest.UD | verbstest.Multicast | verbstest.ByHand | verbstest.LastWordLast | verbstest.DatagramLimit |
 	verbstest.Acknowledged | verbstest.SendImm | verbstest.RNR | verbstest.SQD
 
@@ -348,7 +349,7 @@ func TestIWARPPorts(t *testing.T) {
 	}
 }
 
-// TestIWARPLacks checks what programs hear of what iWARP does not have.
+// TestIWARPLacks checks the errors of features that iWARP does not have.
 func TestIWARPLacks(t *testing.T) {
 	x, _, mx, _ := iwarpPair(t, 64, nil)
 	if _, err := x.QP().PostSend([]verbs.SendWR{{Op: verbs.OpSendWithImm, SGList: []verbs.SGE{mx.SGE(0, 8)}}}); !errors.Is(err, verbs.ErrUnsupported) {

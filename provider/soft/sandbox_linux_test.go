@@ -24,8 +24,9 @@ func (w lineWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// In a sandbox that refuses every option of sockets that can be done without, devices work. The log says once what is lost
-// by each, and so do the device's attributes. A sandbox that refuses what sharing an address needs alone has a device too.
+// In a sandbox that refuses every option of sockets that can be done without, devices work. The log names the loss by each
+// once, and so do the device's attributes. A sandbox that refuses only the options that sharing an address needs has a
+// device too.
 func TestSandboxOptions(t *testing.T) {
 	for name, tt := range map[string]struct {
 		deny []string
@@ -60,7 +61,7 @@ func TestSandboxOptions(t *testing.T) {
 				t.Errorf("the carrier is %q, want %q", got, verbs.CarrierUDP)
 			}
 			log := ""
-			for !strings.Contains(log, "QP changed its state") { // what is said when the logger is set comes before
+			for !strings.Contains(log, "QP changed its state") { // records of the moment when the logger is set come before
 				log += <-lines
 			}
 			for _, want := range tt.log {

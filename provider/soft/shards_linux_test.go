@@ -19,7 +19,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// receivers returns how many sockets get what comes for the RoCEv2 port of an address.
+// receivers returns how many sockets get the datagrams for the RoCEv2 port of an address.
 func receivers(t *testing.T, addr string) int {
 	t.Helper()
 	all, err := os.ReadFile("/proc/net/udp")
@@ -144,7 +144,7 @@ func TestShardsDatagrams(t *testing.T) {
 	}
 }
 
-// TestShardsByEnvironment: ADVERB_SHARDS is taken, or refused with what it may say.
+// TestShardsByEnvironment: ADVERB_SHARDS is taken, or refused with the values that it may have.
 func TestShardsByEnvironment(t *testing.T) {
 	byEnvironment(t, "ADVERB_SHARDS", "1 to 16", map[string]bool{"": true, "1": true, "16": true, "0": false, "17": false, "many": false})
 }

@@ -164,8 +164,7 @@ func talk(name string) {
 
 const message = "a message to be found in the capture"
 
-// runTalk runs talk in a process with more environment variables, and returns what it prints on
-// standard error.
+// runTalk runs talk in a process with more environment variables, and returns its standard error.
 func runTalk(t *testing.T, addr string, env ...string) (stderr string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -237,7 +236,7 @@ func TestPCAPVariableBad(t *testing.T) {
 	}
 }
 
-// TestRoutingByEnvironment: ADVERB_ROUTING is taken, or refused with what it may say.
+// TestRoutingByEnvironment: ADVERB_ROUTING is taken, or refused with the values that it may have.
 func TestRoutingByEnvironment(t *testing.T) {
 	byEnvironment(t, "ADVERB_ROUTING", "ADVERB_ROUTING",
 		map[string]bool{"": true, "send,accept": true, "accept,mark=0x20,patience=3ms": true, "paths=4": true, "paths=9": false, "mark=0x80": false, "spray": false})

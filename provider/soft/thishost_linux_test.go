@@ -20,7 +20,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// What a listener on all addresses says that its address is can be dialed, whichever IP version the host has.
+// The address that a listener on all addresses returns can be dialed, whichever IP version the host has.
 func TestDialOwnAddr(t *testing.T) {
 	runFollow(t, "TestDialOwnAddrInside")
 }
@@ -149,7 +149,7 @@ func TestReuseAddr(t *testing.T) {
 	}
 }
 
-// A link-local address is one of many networks: without its zone the error says what is missing.
+// A link-local address is one of many networks: without its zone the error names the missing zone.
 func TestListenWithoutZone(t *testing.T) {
 	for _, listen := range []func(string) error{
 		func(a string) error { _, err := rdmacm.Listen(netip.MustParseAddrPort(a)); return err },

@@ -11,8 +11,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// What the devices of a name have counted only grows: while two of them are open, when one and then the other closes, in
-// whatever order its connection manager ends, and when the device is opened again. What adverb stat shows does as well.
+// The totals of the devices of a name only grow: while two of them are open, when one and then the other closes, in
+// whatever order its connection manager ends, and when the device is opened again. So do the counters that adverb stat
+// shows.
 func TestTotals(t *testing.T) {
 	for _, c := range []struct{ kind, addr, sent string }{{"soft", "127.0.77.5", "rdma_sends"}, {"iw", "127.0.77.6", "iw_tx_fpdus"}} {
 		t.Run(c.kind, func(t *testing.T) {
