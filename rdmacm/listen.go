@@ -184,7 +184,7 @@ func (id *ID) Reject(privateData []byte) error {
 	const op = "reject"
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if err := id.expect(op, "only what has been requested and not answered can be rejected", stateRequested, stateAccepting, stateResponded); err != nil {
+	if err := id.expect(op, "only a request that is not answered can be rejected", stateRequested, stateAccepting, stateResponded); err != nil {
 		return err
 	}
 	limits := id.agent.connector.Limits()

@@ -119,7 +119,7 @@ func (id *ID) offer(call *connector.Call) (err error) {
 		return nil
 	}
 	if s.Optional {
-		return verbs.Errorf(verbs.ErrInvalid, "Security.Optional is for listeners: the end that connects must know what it wants")
+		return verbs.Errorf(verbs.ErrInvalid, "Security.Optional is for listeners: the end that connects asks for security, or does not")
 	}
 	if err := checkPrivateData(call.Params.PrivateData, SecuredConnectData); err != nil {
 		return err

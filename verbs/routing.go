@@ -81,7 +81,7 @@ func (qp *QP) SetAdaptiveRouting(r AdaptiveRouting) error {
 	p, ok := qp.p.(ProviderRouting)
 	switch {
 	case qp.typ != QPTypeRC:
-		return wrap(verb, qp.name, Errorf(ErrUnsupported, "a %v QP does not repeat what is lost, so there is nothing that a gap could wait for", qp.typ))
+		return wrap(verb, qp.name, Errorf(ErrUnsupported, "a %v QP does not repeat lost packets, so there is nothing that a gap could wait for", qp.typ))
 	case !ok:
 		return wrap(verb, qp.name, Errorf(ErrUnsupported, "the device leaves no choice; software RoCE devices do"))
 	}

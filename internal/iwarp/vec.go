@@ -23,6 +23,7 @@ func (v *Vec) release() {
 		s.Release()
 	}
 	clear(v.spans)
+	clear(v.list)
 	clear(v.Bufs)
 	v.spans, v.Bufs, v.Bytes = v.spans[:0], v.Bufs[:0], 0
 }
