@@ -92,6 +92,7 @@ var floors = []struct {
 	{"internal/devlog", 1},
 	{"internal/mem", 1},
 	{"internal/mpa", 1},
+	{"internal/peer", 1},
 	{"internal/secure", 1},
 	{"internal/settings", 1},
 	{"internal/shm", 1},
@@ -129,7 +130,7 @@ var stdlibOnly = []string{"verbs", "internal/wire", "internal/link", "internal/i
 
 // pure packages run the same over a network and in a simulation that replays from a seed, so
 // nothing in them may depend on the clock, the scheduler, the system or chance.
-var pure = []string{"internal/transport", "internal/recovery", "internal/cm", "internal/mpa", "internal/iwarp", "internal/crowd", "internal/uapi"}
+var pure = []string{"internal/transport", "internal/recovery", "internal/cm", "internal/mpa", "internal/iwarp", "internal/crowd", "internal/peer", "internal/uapi"}
 
 // Of the standard library, pure packages may not import these, nor what lies below them…
 var impureImports = []string{"net", "os", "sync", "syscall", "math/rand", "crypto/rand", "context", "log"}

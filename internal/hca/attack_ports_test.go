@@ -11,6 +11,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/peer"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -115,10 +116,10 @@ func TestPeerMovesToAnotherPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y, mr, s, _ := byHand(t)
 		s.handshake(y, mr)
-		for n := range 2 * maxMoves {
+		for n := range 2 * peer.MaxMoves {
 			s = s.elsewhere(1 + n%3)
 			want := 1
-			if n > maxMoves {
+			if n > peer.MaxMoves {
 				want = 0
 			}
 			for range want {
@@ -133,8 +134,8 @@ func TestPeerMovesToAnotherPort(t *testing.T) {
 			}
 			s.psn = s.psn.Add(1)
 		}
-		if d := stats(t, y.dev).Drops; d.Source != maxMoves+1 {
-			t.Errorf("got %d packets dropped for their source, want %d", d.Source, maxMoves+1)
+		if d := stats(t, y.dev).Drops; d.Source != peer.MaxMoves+1 {
+			t.Errorf("got %d packets dropped for their source, want %d", d.Source, peer.MaxMoves+1)
 		}
 	})
 }
@@ -209,7 +210,7 @@ func TestUCPeerMoves(t *testing.T) {
 		want(1)
 		write(s, 2)
 		want(2)
-		time.Sleep(portsClosed)
+		time.Sleep(peer.MoveBan)
 		s = s.elsewhere(2)
 		write(s, 3)
 		want(2)
@@ -221,7 +222,7 @@ func TestUCPeerMoves(t *testing.T) {
 }
 
 // A UC peer that moves and loses many packets by that is heard again when its old port has been silent
-// for ucMoveTime. It was deaf to that peer for ever. Who sends from another port while the peer sends too
+// for peer.UCMoveTime. It was deaf to that peer for ever. Who sends from another port while the peer sends too
 // gets nowhere.
 func TestUCPeerMovesWithLoss(t *testing.T) {
 	for name, lost := range map[string]int{"some packets": ucWindow + 1, "far behind the window": 1 << 16, "almost half of all PSNs": 1<<23 - 100} {
@@ -237,7 +238,7 @@ func TestUCPeerMovesWithLoss(t *testing.T) {
 					s.psn = s.psn.Add(1)
 					return mr.Bytes()[0] == b
 				}
-				const step = ucMoveTime / 10
+				const step = peer.UCMoveTime / 10
 				thief := s.elsewhere(1)
 				thief.psn = s.psn.Add(lost)
 				for range 30 { // while the peer sends, nobody else is taken for it
@@ -250,13 +251,13 @@ func TestUCPeerMovesWithLoss(t *testing.T) {
 				s.psn = s.psn.Add(lost)
 				start := time.Now()
 				for !write(s, 2) {
-					if time.Since(start) > ucMoveTime {
-						t.Fatalf("after %v the peer is not heard at its new port, want it within %v", time.Since(start), ucMoveTime)
+					if time.Since(start) > peer.UCMoveTime {
+						t.Fatalf("after %v the peer is not heard at its new port, want it within %v", time.Since(start), peer.UCMoveTime)
 					}
 					time.Sleep(step)
 				}
-				if d := time.Since(start); d < ucMoveTime {
-					t.Errorf("the peer has moved after %v, want after %v of silence at its old port", d, ucMoveTime)
+				if d := time.Since(start); d < peer.UCMoveTime {
+					t.Errorf("the peer has moved after %v, want after %v of silence at its old port", d, peer.UCMoveTime)
 				}
 				if !write(s, 3) {
 					t.Error("its next packet is not taken")
@@ -312,7 +313,7 @@ func TestPeerMovesWithALongRead(t *testing.T) {
 		if n := drain(); n != 1 || !bytes.HasPrefix(mr.Bytes(), []byte("genuine")) {
 			t.Errorf("the peer's next packet: got %d answers and %q in memory, want it executed", n, mr.Bytes()[:7])
 		}
-		time.Sleep(portsClosed)
+		time.Sleep(peer.MoveBan)
 		moved := s.elsewhere(2)
 		for i := range 2 {
 			moved.psn = before.psn
@@ -381,12 +382,12 @@ func TestCNPOfCardWithoutCount(t *testing.T) {
 		y, mr, s, _ := byHand(t)
 		y.must(y.qp.RTS(firstPSN, verbs.DefaultRetry))
 		y.must(y.qp.SetCongestionControl(verbs.CongestionDCQCN))
-		for range 2 * sureRestarts {
+		for range 2 * peer.SureRestarts {
 			s.send(y, s.write(y, mr, nil, nil))
 			s.psn = s.psn.Add(1)
 			s.answers()
 		}
-		if q := y.impl(); !q.in.isSurelyOurs() {
+		if q := y.impl(); !q.peer.IsSurelyAdverb() {
 			t.Fatal("the station's packets do not look like an adverb's")
 		}
 		other := s.elsewhere(1)

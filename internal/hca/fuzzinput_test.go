@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/peer"
 	"github.com/adverb-rdma/adverb/internal/secure"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -271,7 +272,7 @@ func (z *fuzzed) allow(d *link.Datagram, b []byte, behind int, sealed bool) {
 	one := *d
 	one.Payload, one.SegmentSize = b, 0
 	flow := wire.NewFlow(d.Src, d.Dst)
-	if !verifyAny(&flow, &one, segment, b) {
+	if !peer.VerifyAny(&flow, &one, segment, b) {
 		return
 	}
 	to := binary.BigEndian.Uint32(b[4:]) & (1<<24 - 1)

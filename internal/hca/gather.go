@@ -160,7 +160,7 @@ type debt struct {
 // answer ends a run of packets for q, which is locked: it sends the answers, or lets an acknowledgement
 // wait. It unlocks q. The caller holds e.rx.
 func (e *engine) answer(now time.Duration, q *qp) {
-	e.answerOr(now, q, e.row <= shortRun && q.security == nil && q.in.isOurs() && q.out.eng == e)
+	e.answerOr(now, q, e.row <= shortRun && q.security == nil && q.peer.IsAdverb() && q.out.eng == e)
 }
 
 // answerNow is answer for packets that came by a lane. Their acknowledgement takes no system call, so it leaves at

@@ -9,6 +9,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/peer"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -106,7 +107,7 @@ func TestLabelsTell(t *testing.T) {
 			return labelOf(netip.AddrPortFrom(d.Src.Addr(), d.Src.Port()^1), d.Dst.Addr())
 		}, 0},
 		{"right, but for one of a few", func(d *link.Datagram) uint32 {
-			if n++; n%sureRestarts == 0 {
+			if n++; n%peer.SureRestarts == 0 {
 				return 0
 			}
 			return d.FlowLabel
@@ -130,7 +131,7 @@ func TestLabelsTell(t *testing.T) {
 				if got := greeted(); got != tt.want {
 					t.Errorf("%d packets that only adverbs understand, want %d", got, tt.want)
 				}
-				if sure := x.impl().in.isSurelyOurs(); sure != (tt.want > 0) {
+				if sure := x.impl().peer.IsSurelyAdverb(); sure != (tt.want > 0) {
 					t.Errorf("taken for an adverb: %v, want %v", sure, tt.want > 0)
 				}
 				untroubled(t, x)
@@ -170,7 +171,7 @@ func TestForgedLabels(t *testing.T) {
 			if n := counters(x).OutOfOrder; n != 100 {
 				t.Fatalf("%d forged packets counted as out of order, want 100", n)
 			}
-			if sure := x.impl().in.isSurelyOurs(); sure != ours {
+			if sure := x.impl().peer.IsSurelyAdverb(); sure != ours {
 				t.Errorf("an adverb: %v; after forged packets it is taken for one: %v, want what it is", ours, sure)
 			}
 			if n := greeted(); n != before {
@@ -211,7 +212,7 @@ func TestLabelsOfPaths(t *testing.T) {
 		if len(labels) != len(seen) {
 			t.Errorf("%d ports have %d labels, want as many", len(seen), len(labels))
 		}
-		if !x.impl().in.isSurelyOurs() {
+		if !x.impl().peer.IsSurelyAdverb() {
 			t.Error("a peer that sends from several ports is not known as an adverb")
 		}
 		if d := stats(t, x.dev).Drops; d != (Drops{}) {

@@ -58,23 +58,4 @@ const (
 	// fewPolls polls show that the one which receives now is not the last for long. A goroutine that blocks
 	// polls twice before.
 	fewPolls = 8
-
-	// When a packet comes from another port than its peer's, and no peer could have sent it now, the
-	// QP's peer cannot move to another port for portsClosed. Guessing a PSN takes years then.
-	portsClosed = 10 * time.Second
-	// A UC peer that is silent on its port for ucMoveTime, and sends from another, has moved with the loss
-	// of many packets.
-	ucMoveTime = 10 * time.Second
-	// A peer that has moved more than maxMoves times may use any port. Each move costs it a repeat.
-	maxMoves = 4
-
-	// A sender is taken for another kind when more than idMisses datagrams in a row do not fit what it was
-	// taken for, and for an adverb when its count has begun again idSteady times in the range of ours.
-	idMisses = 2
-	idSteady = 64
-	// A sender is told that we are an adverb like it when its count has begun again sureRestarts times in
-	// the range of ours or, over IPv6, when sureRestarts packets in a row had the flow label of an adverb.
-	sureRestarts = 8
-	// ownIDs is more segments than any adverb sends in a train.
-	ownIDs = 128
 )

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/peer"
 	"github.com/adverb-rdma/adverb/internal/transport"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -226,8 +228,8 @@ func TestLinuxPeerDatagrams(t *testing.T) {
 	datagram := make([]byte, wire.BTHSize+wire.DETHSize+64+wire.ICRCSize)
 	src, dst := netip.MustParseAddrPort("10.0.0.1:49152"), netip.MustParseAddrPort("10.0.0.2:4791")
 	for id := 0; id < 1<<16; id += 997 {
-		sealForeign(src, dst, uint16(id), true, datagram)
-		if !verifyAny(&f, &link.Datagram{Src: src}, 0, datagram) {
+		linktest.SealForeign(src, dst, uint16(id), true, datagram)
+		if !peer.VerifyAny(&f, &link.Datagram{Src: src}, 0, datagram) {
 			t.Errorf("identification %d is refused, want it taken", id)
 		}
 	}
@@ -238,7 +240,7 @@ func TestLinuxPeerDatagrams(t *testing.T) {
 func (s *station) forge(y *end, mr *verbs.MR, id uint16, df bool, psns ...wire.PSN) {
 	for i, psn := range psns {
 		b := s.write(y, mr, []byte("forged!!"), func(p *wire.Packet) { p.PSN = psn })
-		sealForeign(s.link.Source(0), netip.AddrPortFrom(y.addr(), link.Port), id+uint16(i), df, b)
+		linktest.SealForeign(s.link.Source(0), netip.AddrPortFrom(y.addr(), link.Port), id+uint16(i), df, b)
 		s.send(y, b)
 	}
 }
@@ -261,7 +263,7 @@ func TestForgedIdentifications(t *testing.T) {
 				genuine := func(n int) {
 					for range n {
 						b := s.write(y, mr, []byte("genuine!"), nil)
-						sealForeign(s.link.Source(0), netip.AddrPortFrom(y.addr(), link.Port), id, true, b)
+						linktest.SealForeign(s.link.Source(0), netip.AddrPortFrom(y.addr(), link.Port), id, true, b)
 						s.send(y, b)
 						s.psn = s.psn.Add(1)
 						id += tt.step
@@ -286,8 +288,8 @@ func TestForgedIdentifications(t *testing.T) {
 						t.Fatalf("round %d: no acknowledgement, drops %+v before, want one", round, before)
 					}
 				}
-				if q := y.impl(); q.in.isSurelyOurs() != (tt.step == 0) {
-					t.Errorf("the peer is surely an adverb: %v, want what its genuine packets say", q.in.isSurelyOurs())
+				if q := y.impl(); q.peer.IsSurelyAdverb() != (tt.step == 0) {
+					t.Errorf("the peer is surely an adverb: %v, want what its genuine packets say", q.peer.IsSurelyAdverb())
 				}
 			})
 		})

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/peer"
 	"github.com/adverb-rdma/adverb/internal/shm"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -42,19 +43,19 @@ func (d *Device) resolve(s *shard, ah *verbs.AHAttr, multicast bool) (path, erro
 	if err != nil {
 		return path{}, err
 	}
-	peer := ah.DGID.Addr()
-	if peer.Is4() != local.Is4() {
+	remote := ah.DGID.Addr()
+	if remote.Is4() != local.Is4() {
 		return path{}, verbs.Errorf(verbs.ErrInvalid, "AV: the peer's GID %v and ours, %v at index %d, are of different IP versions: "+
 			"choose another GID index", ah.DGID, verbs.GIDFromAddr(local), ah.SGIDIndex)
 	}
-	if peer.IsUnspecified() || peer.IsMulticast() && !multicast {
+	if remote.IsUnspecified() || remote.IsMulticast() && !multicast {
 		return path{}, verbs.Errorf(verbs.ErrInvalid, "AV: the peer's GID %v is no single host's address", ah.DGID)
 	}
 	e, err := d.engine(s, local)
 	if err != nil {
 		return path{}, err
 	}
-	return path{eng: e, dst: netip.AddrPortFrom(peer, link.Port), trafficClass: ah.TrafficClass}, nil
+	return path{eng: e, dst: netip.AddrPortFrom(remote, link.Port), trafficClass: ah.TrafficClass}, nil
 }
 
 // meet waits until what is sent by p has a neighbour to go to, if nothing would repeat what is lost before
@@ -77,7 +78,7 @@ func (q *qp) setPath(p path) {
 	q.spread()
 	q.allowMarks(p.trafficClass)
 	q.findLane(p, q.t.Attr().DestQPN)
-	q.in = inbound{}
+	q.peer = peer.New(q.typ)
 }
 
 // allowMarks gives what q sends a traffic class and, if q's congestion control works by marks, has it allow them.

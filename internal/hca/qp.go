@@ -7,6 +7,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/idtable"
 	"github.com/adverb-rdma/adverb/internal/limits"
+	"github.com/adverb-rdma/adverb/internal/peer"
 	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/internal/transport"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -30,7 +31,7 @@ type qp struct {
 	schedule
 	gather  gather
 	out     outbound
-	in      inbound
+	peer    peer.Peer
 	commEst commEst
 	failing failing
 	traffic traffic

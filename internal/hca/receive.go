@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/peer"
 	"github.com/adverb-rdma/adverb/internal/transport"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -128,27 +129,38 @@ func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int,
 		e.drop(dropNoQP, nil, d)
 	case d.Src.Addr() != q.out.dst.Addr():
 		e.drop(dropSource, q, d)
-	case !q.in.verify(q.out.src.Addr(), d, segment, payload):
+	case !q.peer.Verify(q.out.src.Addr(), d, segment, payload):
 		e.drop(dropICRC, q, d)
 	case p.PKey&wire.PKeyBase != wire.DefaultPKey&wire.PKeyBase: // after the ICRC: damage is no partition's fault
 		e.drop(dropPKey, q, d)
 		e.dev.port.badPKeys.add()
 	case q.security != nil:
 		e.acceptSecured(now, q, d, payload)
-	case !q.in.ports.allow(now, q, p, d.Src.Port()):
+	case !q.sendsFrom(now, p, d.Src.Port()):
 		e.drop(dropSource, q, d)
 	default:
 		q.traffic.rcvd++
 		q.traffic.rcvdBytes += uint64(len(payload))
 		if q.t.HandlePacket(now, p, transport.ECN(d.TrafficClass&ecnMask)) {
-			q.in.progressed(p)
-			if q.in.isSurelyOurs() {
+			q.peer.Progressed(p)
+			if q.peer.IsSurelyAdverb() {
 				q.t.PeerIsOurs()
 			}
 		} else if p.Opcode == wire.Secured {
 			e.drop(dropNoKey, q, d)
 		}
 	}
+}
+
+// sendsFrom reports whether a packet, whose ICRC is right, comes from a UDP port that q's peer sends from.
+func (q *qp) sendsFrom(now time.Duration, p *wire.Packet, port uint16) bool {
+	if q.peer.SendsFrom(p, port) || q.t.PeerSends(port) {
+		return true
+	}
+	fit, base := q.t.Expect(p)
+	return q.peer.MovesTo(now, p, port, peer.Evidence{
+		Next: fit == transport.Expected, Impossible: fit == transport.Unexpected, Base: base, Greeted: q.t.PeerSaidHello(),
+	})
 }
 
 // acceptDatagram is accept for a UD QP, whose packets may come from anybody.
@@ -158,7 +170,7 @@ func (e *engine) acceptDatagram(q *qp, d *link.Datagram, segment int, payload []
 	switch {
 	case q.closed:
 		e.drop(dropNoQP, nil, d)
-	case !verifyAny(&flow, d, segment, payload):
+	case !peer.VerifyAny(&flow, d, segment, payload):
 		e.drop(dropICRC, q, d)
 	case p.PKey&wire.PKeyBase != wire.DefaultPKey&wire.PKeyBase:
 		e.drop(dropPKey, q, d)

@@ -10,7 +10,9 @@ import (
 	"testing/synctest"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/peer"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -315,9 +317,9 @@ func (f *foreign) Send(batch []link.Datagram) error {
 	for _, d := range batch { // one at a time: the device sends from several goroutines, but under one QP's lock
 		f.buf = append(f.buf[:0], d.Payload...)
 		id, df := f.next()
-		sealForeign(d.Src, d.Dst, id, df, f.buf)
+		linktest.SealForeign(d.Src, d.Dst, id, df, f.buf)
 		if f.rng.Float64() < f.damage {
-			// One damage in 2^15 is that of an identification, which the receiver may well take: see ids.
+			// One damage in 2^15 is that of an identification, which the receiver may well take: see package peer.
 			flow := wire.NewFlow(d.Src, d.Dst)
 			for solved := true; solved; _, _, solved = flow.SolveID(f.buf) {
 				off := f.rng.IntN(len(f.buf) - 7)
@@ -346,17 +348,17 @@ func TestForeignPeer(t *testing.T) {
 		name   string
 		ids    func(rng *rand.Rand) func() (uint16, bool)
 		damage float64
-		kind   idsKind
+		kind   peer.Kind
 	}{
-		{"counting", func(r *rand.Rand) func() (uint16, bool) { return counting(r, true, 1) }, 0, idsForeign},
-		{"counting with gaps", func(r *rand.Rand) func() (uint16, bool) { return counting(r, true, 40) }, 0, idsForeign},
-		{"counting, DF clear", func(r *rand.Rand) func() (uint16, bool) { return counting(r, false, 1) }, 0, idsForeign},
+		{"counting", func(r *rand.Rand) func() (uint16, bool) { return counting(r, true, 1) }, 0, peer.Foreign},
+		{"counting with gaps", func(r *rand.Rand) func() (uint16, bool) { return counting(r, true, 40) }, 0, peer.Foreign},
+		{"counting, DF clear", func(r *rand.Rand) func() (uint16, bool) { return counting(r, false, 1) }, 0, peer.Foreign},
 		{"random", func(r *rand.Rand) func() (uint16, bool) {
 			return func() (uint16, bool) { return uint16(r.Uint32()), true }
-		}, 0, idsForeign},
+		}, 0, peer.Foreign},
 		{"random, DF too", func(r *rand.Rand) func() (uint16, bool) {
 			return func() (uint16, bool) { return uint16(r.Uint32()), r.IntN(2) == 0 }
-		}, 0, idsMixed},
+		}, 0, peer.ForeignDFs},
 		{"jumping", func(r *rand.Rand) func() (uint16, bool) {
 			id := uint16(0)
 			return func() (uint16, bool) {
@@ -365,8 +367,8 @@ func TestForeignPeer(t *testing.T) {
 				}
 				return id, true
 			}
-		}, 0, idsForeign},
-		{"counting, with damage", func(r *rand.Rand) func() (uint16, bool) { return counting(r, true, 1) }, 0.02, idsForeign},
+		}, 0, peer.Foreign},
+		{"counting, with damage", func(r *rand.Rand) func() (uint16, bool) { return counting(r, true, 1) }, 0.02, peer.Foreign},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -388,14 +390,14 @@ func TestForeignPeer(t *testing.T) {
 					t.Errorf("seed %d: the WRITE or the READ gave other contents, want those of the source", seed)
 				}
 				a, b := stats(t, x.dev).Drops, stats(t, y.dev).Drops
-				if drops := a.ICRC + b.ICRC; tt.kind == idsForeign && (drops == 0) != (tt.damage == 0) {
+				if drops := a.ICRC + b.ICRC; tt.kind == peer.Foreign && (drops == 0) != (tt.damage == 0) {
 					t.Errorf("seed %d: %d packets dropped for their ICRC; want some: %v", seed, drops, tt.damage != 0)
 				}
 				q := y.impl()
 				q.mu.Lock()
 				defer q.mu.Unlock()
-				if q.in.ids.kind != tt.kind {
-					t.Errorf("seed %d: the sender is taken for kind %d, want %d", seed, q.in.ids.kind, tt.kind)
+				if q.peer.Kind() != tt.kind {
+					t.Errorf("seed %d: the sender is taken for kind %d, want %d", seed, q.peer.Kind(), tt.kind)
 				}
 			})
 		})

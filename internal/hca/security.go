@@ -131,7 +131,7 @@ func (e *engine) acceptSecured(now time.Duration, q *qp, d *link.Datagram, paylo
 	q.traffic.rcvd++
 	q.traffic.rcvdBytes += uint64(len(payload))
 	if q.t.HandlePacket(now, p, transport.ECN(d.TrafficClass&ecnMask)) {
-		q.in.progressed(p)
+		q.peer.Progressed(p)
 		q.t.PeerIsOurs() // no card seals packets so
 	}
 }

@@ -66,7 +66,7 @@ var attackMutants = []mutant{
 	{"a message that never ends keeps its receive", transport + "receiver.go",
 		"		s.unused = s.msg.recv\n	}\n	s.msg = message{}\n", "	}\n	s.msg = message{}\n", "./internal/hca", "TestUnfinishedMessages"},
 	{"the ICRC does not count", hca + "receive.go",
-		"	case !q.in.verify(q.out.src.Addr(), d, segment, payload):\n", "	case !q.in.verify(q.out.src.Addr(), d, segment, payload) && false:\n", "./internal/hca", "TestEveryBit$"},
+		"	case !q.peer.Verify(q.out.src.Addr(), d, segment, payload):\n", "	case !q.peer.Verify(q.out.src.Addr(), d, segment, payload) && false:\n", "./internal/hca", "TestEveryBit$"},
 	{"the lanes of a process that has ended stay", shm + "in.go",
 		"func (i *In) Leave() { i.gone.Store(true) }", "func (i *In) Leave() {}", "./provider/soft", "TestKilledAmidLanes"},
 	{"a packet that was opened is opened again", "internal/secure/secure.go",

@@ -8,6 +8,7 @@ const (
 	mem       = "internal/mem/"
 	queue     = "internal/queue/"
 	hca       = "internal/hca/"
+	peer      = "internal/peer/"
 	cm        = "internal/cm/"
 	crowd     = "internal/crowd/"
 	host      = "internal/host/"
@@ -137,8 +138,8 @@ var mutants = slices.Concat([]mutant{
 		"	if !inSequence || p.Opcode.StartsMessage() {\n", "	if p.Opcode.StartsMessage() {\n", "", ""},
 	{"a WRITE brings more bytes than its RETH says", transport + "receiver.go",
 		"	if left := m.size - m.off; n > left || ", "	if left := m.size - m.off; ", "", ""},
-	{"a UC peer's packets may come from any port", hca + "ports.go",
-		"	case of == 0:\n", "	case of == 0 || q.typ == verbs.QPTypeUC:\n", "", ""},
+	{"a UC peer's packets may come from any port", peer + "ports.go",
+		"of == 0 && packet.Opcode != wire.CNP", "(of == 0 || p.uc) && packet.Opcode != wire.CNP", "", ""},
 
 	// Memory.
 	{"another QP invalidates a window of type 2", mem + "window.go",
@@ -253,7 +254,7 @@ var mutants = slices.Concat([]mutant{
 	{"packets of any source are taken", hca + "receive.go",
 		"	case d.Src.Addr() != q.out.dst.Addr():\n", "	case false:\n", "./internal/hca", "."},
 	{"damaged packets are taken", hca + "receive.go",
-		"	case !q.in.verify(q.out.src.Addr(), d, segment, payload):\n", "	case !q.in.verify(q.out.src.Addr(), d, segment, payload) && segment > 0:\n", "", ""},
+		"	case !q.peer.Verify(q.out.src.Addr(), d, segment, payload):\n", "	case !q.peer.Verify(q.out.src.Addr(), d, segment, payload) && segment > 0:\n", "", ""},
 	{"the Q_Key of datagrams does not count", transport + "ud.go",
 		"	if verbs.QKey(p.DETH.QKey) != q.attr.QKey {\n", "	if false {\n", "", ""},
 	{"QPNs are not rested", hca + "shard.go",
@@ -272,19 +273,19 @@ var mutants = slices.Concat([]mutant{
 	{"what gathers is forgotten when a QP ends", hca + "gather.go",
 		"	if q.gather.waits || q.gather.owes || q.t.HasPackets() {\n", "	if false {\n", "./internal/hca", "."},
 
-	{"identifications of packets that make no progress count", hca + "inbound.go",
-		"		in.next, ok = in.ids.judge(ident{id, df})\n",
-		"		in.next, ok = in.ids.judge(ident{id, df})\n		in.ids = in.next\n", "./internal/hca", "TestForgedIdentifications"},
-	{"identifications are never believed", hca + "inbound.go",
-		"	in.ids = in.next\n}", "}", "./internal/hca", "TestCNPFromAnotherPort"},
+	{"identifications of packets that make no progress count", peer + "peer.go",
+		"		p.next, ok = p.sender.judge(ident{id, df})\n",
+		"		p.next, ok = p.sender.judge(ident{id, df})\n		p.sender = p.next\n", "./internal/hca", "TestForgedIdentifications"},
+	{"identifications are never believed", peer + "peer.go",
+		"	p.sender = p.next\n}", "}", "./internal/hca", "TestCNPFromAnotherPort"},
 	{"packets of any port are taken", hca + "receive.go",
-		"	case !q.in.ports.allow(now, q, p, d.Src.Port()):\n", "	case false:\n", "./internal/hca", "TestForgedFromAnotherPort"},
-	{"who guesses PSNs from another port may go on at once", hca + "ports.go",
-		"		s.closed, *w = now+portsClosed, mover{}\n", "		*w = mover{}\n", "./internal/hca", "TestGuessedFromAnotherPort"},
-	{"a UC peer that moves with loss is deaf for ever", hca + "ports.go",
-		"	return now-s.ucMove.since >= ucMoveTime\n", "	return false\n", "./internal/hca", "TestUCPeerMovesWithLoss"},
-	{"a UC peer that is not silent can be displaced", hca + "ports.go",
-		"	case of == port:\n		s.ucMove.port = 0\n", "	case of == port:\n", "./internal/hca", "TestUCPeerMovesWithLoss"},
+		"	case !q.sendsFrom(now, p, d.Src.Port()):\n", "	case false:\n", "./internal/hca", "TestForgedFromAnotherPort"},
+	{"who guesses PSNs from another port may go on at once", peer + "ports.go",
+		"		s.closed, *w = now+MoveBan, mover{}\n", "		*w = mover{}\n", "./internal/hca", "TestGuessedFromAnotherPort"},
+	{"a UC peer that moves with loss is deaf for ever", peer + "ports.go",
+		"	return now-s.ucMove.since >= UCMoveTime\n", "	return false\n", "./internal/hca", "TestUCPeerMovesWithLoss"},
+	{"a UC peer that is not silent can be displaced", peer + "ports.go",
+		"	if of == port {\n		p.ports.ucMove.port = 0\n	}\n", "", "./internal/hca", "TestUCPeerMovesWithLoss"},
 	{"any READ far back is taken for a repeat", transport + "expect.go",
 		"r.responder.responses.repeatsRead(&e, r.qp.mtu) {", "e.packets > 0 {", "./internal/hca", "TestPeerMovesWithALongRead"},
 	{"a request before a long READ is taken for a forgery", transport + "expect.go",

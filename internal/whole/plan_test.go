@@ -104,7 +104,7 @@ func draw(seed uint64) plan {
 	}
 	p.Partitions, p.Pauses, p.Crashes, p.Flaps = some(4, 3), some(4, 3), some(5, 2), some(8, 2)
 	p.Forgeries = some(3, 300)
-	if p.UD || p.UC || p.CM { // else one damaged datagram in 2^15 passes: see hca/ids.go
+	if p.UD || p.UC || p.CM { // else one damaged datagram in 2^15 passes: see peer/sender.go
 		p.Visible = p.Visible || p.Corrupt > 0
 	}
 	p.Illegal, p.Kill, p.Weak = maybe(3), maybe(6), maybe(8)
