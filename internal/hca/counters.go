@@ -23,6 +23,18 @@ type traffic struct {
 	forged, replayed, plain, noKey uint64 // dropped by packet security
 }
 
+// sends counts a packet that leaves by the network.
+func (t *traffic) sends(bytes int) {
+	t.sent++
+	t.sentBytes += uint64(bytes)
+}
+
+// receives counts a packet that has come by the network.
+func (t *traffic) receives(bytes int) {
+	t.rcvd++
+	t.rcvdBytes += uint64(bytes)
+}
+
 // sendsNear counts packets that leave by a lane.
 func (t *traffic) sendsNear(packets, bytes int) {
 	t.sent += uint64(packets)

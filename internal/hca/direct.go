@@ -263,20 +263,17 @@ func (k *directKey) drop(lane *shm.Out) {
 
 // askFor asks the peer for access, if the key is used often.
 func (q *qp) askFor(k *directKey) {
-	if k.uses++; k.uses < k.from || k.asked {
+	if !k.use() {
 		return
 	}
 	lane := q.out.lane
-	k.uses = 0
-	k.asked = lane.Ask(shm.Ask{From: q.num, To: uint32(q.t.DestQPN()), Key: uint32(k.key)}, func(a *shm.Access) bool {
+	k.ask(lane, shm.Ask{From: q.num, To: uint32(q.t.DestQPN()), Key: uint32(k.key)}, func(a *shm.Access) bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if q.direct == nil || !slices.Contains(q.direct.keys, k) { // q has gone on meanwhile
 			return false
 		}
-		if k.access = a; !a.Write { // whatever the owner says
-			a.Rights &= uint32(verbs.AccessRemoteRead)
-		}
+		k.granted(a)
 		return true
 	}, func() {
 		q.mu.Lock()
@@ -284,8 +281,26 @@ func (q *qp) askFor(k *directKey) {
 		k.drop(lane)
 		k.later()
 	})
-	if !k.asked {
+}
+
+// use counts a use of the key, and reports whether to ask for access.
+func (k *directKey) use() bool {
+	k.uses++
+	return k.uses >= k.from && !k.asked
+}
+
+// ask asks the peer for access. The lane calls granted if the peer grants it, and ended when the peer refuses or ends it.
+func (k *directKey) ask(lane *shm.Out, a shm.Ask, granted func(*shm.Access) bool, ended func()) {
+	k.uses = 0
+	if k.asked = lane.Ask(a, granted, ended); !k.asked {
 		k.later()
+	}
+}
+
+// granted takes over the access that the peer has granted.
+func (k *directKey) granted(a *shm.Access) {
+	if k.access = a; !a.Write { // whatever the owner says
+		a.Rights &= uint32(verbs.AccessRemoteRead)
 	}
 }
 

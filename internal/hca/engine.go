@@ -93,10 +93,12 @@ func (d *Device) openEngine(s *shard, addr netip.Addr) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{dev: d, shard: s, addr: addr, link: link.Chain(l, d.config.Middleware...), done: make(chan struct{})}
+	e := &engine{
+		dev: d, shard: s, addr: addr, link: link.Chain(l, d.config.Middleware...), done: make(chan struct{}),
+		receiving: receiving{vainMost: vainMost()},
+	}
 	_, e.outside = l.(link.OutsideLink)
 	e.shared, _ = l.(link.SharedLink)
-	e.vainMost = vainMost()
 	e.endNap = make(chan struct{}, 1)
 	e.timers.next.Store(never)
 	e.polls.expect(0)
@@ -443,27 +445,6 @@ func (e *engine) serveTimers(now time.Duration) {
 		return
 	}
 	for q := e.timers.due(now); q != nil; q = e.timers.due(now) {
-		q.mu.Lock()
-		q.timerAt = never
-		if !q.closed {
-			if q.t.NextTimeout() <= now {
-				q.t.HandleTimeout(now)
-			}
-			q.transmitBy(&e.batch, now)
-		}
-		q.mu.Unlock()
-	}
-}
-
-// setTimer is called after every change of a QP's timeout. The caller holds q.mu.
-func (e *engine) setTimer(q *qp) {
-	at := int64(q.t.NextTimeout())
-	if at >= q.timerAt {
-		return // the timers look at it early enough
-	}
-	q.timerAt = at
-	e.timers.set(q, time.Duration(at))
-	if at < e.sleepUntil.Load() {
-		e.link.Wake()
+		q.timeout(&e.batch, now)
 	}
 }

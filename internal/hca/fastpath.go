@@ -112,7 +112,7 @@ func (q *qp) postFast(wrs []verbs.SendWR) (n int) {
 	q.t.ReleaseMemory()
 	if n > 0 && !q.t.FastTimerRuns() {
 		q.t.StartFastTimer(q.dev.now())
-		q.out.eng.setTimer(q)
+		q.setTimer()
 	}
 	return n
 }

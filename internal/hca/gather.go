@@ -130,6 +130,22 @@ func (g *gather) pause(now time.Duration) {
 	g.after = now + gatherPause<<g.longer
 }
 
+// owe has an acknowledgement wait. It reports whether none did before.
+func (g *gather) owe() bool {
+	if g.owes {
+		return false
+	}
+	g.owes = true
+	g.debt++
+	return true
+}
+
+// settled is called when the engine has taken the debt off its list.
+func (g *gather) settled() { g.owes = false }
+
+// end is called when the QP is about to transmit: nothing waits from then on.
+func (g *gather) end() { g.waits, g.owes, g.delivered = false, false, false }
+
 // endWait sends what waits for the program's next poll. The caller is about to end the connection.
 func (q *qp) endWait() {
 	q.t.Uncork()
@@ -180,9 +196,7 @@ func (e *engine) answerOr(now time.Duration, q *qp, waits bool) {
 		q.gather.note()
 	}
 	if waits && news && q.gather.answeredInRow == sureAnswers && (e.debts.fresh || e.napping.Load()) && q.t.DeferACK(deferredACK) && q.startWait(now) {
-		if !q.gather.owes {
-			q.gather.owes = true
-			q.gather.debt++
+		if q.gather.owe() {
 			e.debts.list = append(e.debts.list, debt{q, q.gather.debt})
 		}
 	} else {
@@ -224,7 +238,7 @@ func (e *engine) settle(now time.Duration, n int, late bool) {
 			if !q.closed {
 				q.transmitBy(&e.batch, now)
 			}
-			q.gather.owes = false
+			q.gather.settled()
 		}
 		q.mu.Unlock()
 	}

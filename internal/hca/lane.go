@@ -227,13 +227,19 @@ func (q *qp) awaitRoom(until time.Duration) {
 	}
 	q.full = true
 	e := q.out.eng
-	f := &e.near.full
-	f.mu.Lock()
-	f.qps = append(f.qps, fullLane{q, q.out.lane, until})
-	f.n.Store(int32(len(f.qps)))
-	f.mu.Unlock()
+	e.near.full.add(fullLane{q, q.out.lane, until})
 	if e.sleepUntil.Load() != 0 {
 		e.link.Wake()
+	}
+}
+
+// roomy is called when q waits for room no more: there is some, or q's patience is over. It sends by the caller's batch.
+func (q *qp) roomy(b *batch, now time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.full = false
+	if !q.closed {
+		q.transmitBy(b, now)
 	}
 }
 
@@ -243,7 +249,23 @@ func (e *engine) serveFull(now time.Duration) {
 	if f.n.Load() == 0 {
 		return
 	}
+	for _, w := range f.takeDue(now) {
+		w.qp.roomy(&e.batch, now)
+	}
+	f.finish()
+}
+
+func (f *full) add(w fullLane) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.qps = append(f.qps, w)
+	f.n.Store(int32(len(f.qps)))
+}
+
+// takeDue takes out the QPs whose lanes have room again, and those whose patience is over.
+func (f *full) takeDue(now time.Duration) []fullLane {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	waits := f.qps[:0]
 	for _, w := range f.qps {
 		if now < w.until && !w.lane.Roomy() {
@@ -255,16 +277,11 @@ func (e *engine) serveFull(now time.Duration) {
 	clear(f.qps[len(waits):])
 	f.qps = waits
 	f.n.Store(int32(len(f.qps)))
-	f.mu.Unlock()
-	for _, w := range f.due {
-		q := w.qp
-		q.mu.Lock()
-		q.full = false
-		if !q.closed {
-			q.transmitBy(&e.batch, now)
-		}
-		q.mu.Unlock()
-	}
+	return f.due
+}
+
+// finish forgets the QPs that takeDue has taken out.
+func (f *full) finish() {
 	clear(f.due)
 	f.due = f.due[:0]
 }

@@ -33,7 +33,11 @@ func (q *qp) AttachMcast(gid verbs.GID) error {
 	if q.State() == verbs.QPStateReset {
 		return verbs.Errorf(verbs.ErrState, "the QP is in QPS_RESET: attach it from INIT on")
 	}
-	g := &q.dev.groups
+	return q.dev.groups.attach(addr, q)
+}
+
+// attach adds q to a group. The first QP of a group has an engine join the group.
+func (g *groups) attach(addr netip.Addr, q *qp) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if q.isClosed() { // or else Close, which looks at the groups then, finds the QP there

@@ -167,8 +167,7 @@ func (q *qp) clearPath() {
 		return
 	}
 	q.leaveLane()
-	q.out.eng.timers.remove(q)
-	q.timerAt = never
+	q.dropTimer()
 	if q.typ != verbs.QPTypeUD {
 		q.follow(q.out.eng, -1)
 	}

@@ -48,6 +48,8 @@ type schedule struct {
 	full    bool    // the QP waits for room in its lane
 }
 
+func newSchedule() schedule { return schedule{timer: qpTimer{place: -1}, timerAt: never} }
+
 // queues are where a QP's completions go and its receives come from.
 type queues struct {
 	sendCQ, recvCQ *cq
@@ -102,8 +104,7 @@ func numberError(err error) error {
 func (p *pd) newQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) *qp {
 	attr.Cap.MaxSendWR = queue.RingSize(attr.Cap.MaxSendWR)
 	attr.Cap.MaxSendSGE = max(1, attr.Cap.MaxSendSGE)
-	q := &qp{dev: p.dev, pd: p, user: user, typ: attr.Type}
-	q.timer.place, q.timerAt = -1, never
+	q := &qp{dev: p.dev, pd: p, user: user, typ: attr.Type, schedule: newSchedule()}
 	q.sendCQ, q.recvCQ = attr.SendCQ.(*cq), attr.RecvCQ.(*cq)
 	q.shard = p.dev.shardFor(q.typ, q.sendCQ, q.recvCQ)
 	if attr.SRQ != nil {

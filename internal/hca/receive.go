@@ -139,8 +139,7 @@ func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int,
 	case !q.sendsFrom(now, p, d.Src.Port()):
 		e.drop(dropSource, q, d)
 	default:
-		q.traffic.rcvd++
-		q.traffic.rcvdBytes += uint64(len(payload))
+		q.traffic.receives(len(payload))
 		if q.t.HandlePacket(now, p, transport.ECN(d.TrafficClass&ecnMask)) {
 			q.peer.Progressed(p)
 			if q.peer.IsSurelyAdverb() {
@@ -176,8 +175,7 @@ func (e *engine) acceptDatagram(q *qp, d *link.Datagram, segment int, payload []
 		e.drop(dropPKey, q, d)
 		e.dev.port.badPKeys.add()
 	default:
-		q.traffic.rcvd++
-		q.traffic.rcvdBytes += uint64(len(payload))
+		q.traffic.receives(len(payload))
 		putGRH(&e.grh, d, len(payload))
 		if !q.t.HandleDatagram(p, &e.grh) {
 			e.drop(dropQKey, q, d)

@@ -128,8 +128,7 @@ func (e *engine) acceptSecured(now time.Duration, q *qp, d *link.Datagram, paylo
 		e.drop(dropMalformed, q, d)
 		return
 	}
-	q.traffic.rcvd++
-	q.traffic.rcvdBytes += uint64(len(payload))
+	q.traffic.receives(len(payload))
 	if q.t.HandlePacket(now, p, transport.ECN(d.TrafficClass&ecnMask)) {
 		q.peer.Progressed(p)
 		q.t.PeerIsOurs() // no card seals packets so

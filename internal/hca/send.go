@@ -58,7 +58,7 @@ func (q *qp) transmitBy(b *batch, now time.Duration) {
 
 // transmitPublished is transmitBy for a caller that has published what the transport did.
 func (q *qp) transmitPublished(b *batch, now time.Duration) {
-	q.gather.waits, q.gather.owes, q.gather.delivered = false, false, false
+	q.gather.end()
 	if q.out.eng == nil && q.typ != verbs.QPTypeUD {
 		return
 	}
@@ -79,11 +79,10 @@ func (q *qp) transmitPublished(b *batch, now time.Duration) {
 		}
 		q.publish()
 	}
-	e := q.out.eng
-	if e == nil {
+	if q.out.eng == nil {
 		return
 	}
-	e.setTimer(q)
+	q.setTimer()
 	if q.t.Pending() {
 		q.queue()
 	}
@@ -92,63 +91,84 @@ func (q *qp) transmitPublished(b *batch, now time.Duration) {
 // send sends the packets of one turn by an empty batch, and leaves it empty.
 func (q *qp) send(b *batch, now time.Duration) {
 	q.t.Turn()
-	b.memory.Fold = &b.fold
-	if q.security != nil { // what is encrypted has another ICRC
-		b.memory.Fold = nil
+	lead := 0
+	if q.security != nil {
+		lead = secure.Lead
 	}
+	b.begin(q.security == nil) // an encrypted packet has another ICRC
 	q.t.KeepMemory(&b.memory)
 	for {
-		at := b.used
-		if q.security != nil {
-			at += secure.Lead
-		}
-		b.fold.Reset()
-		n := q.t.Transmit(now, b.space[at:at+transport.MaxDatagram])
+		buf := b.next(lead)
+		n := q.t.Transmit(now, buf)
 		if n == 0 {
 			break
 		}
-		cnp := wire.Opcode(b.space[at]) == wire.CNP
+		cnp := wire.Opcode(buf[0]) == wire.CNP
 		if q.security != nil {
 			n = q.security.seal.Seal(b.space[b.used:], n)
 		}
 		if q.typ == verbs.QPTypeUD {
 			if q.routeTo(q.t.AH().(*ah)) {
-				b.train = b.maxTrain // a train has one destination
+				b.endTrain() // a train has one destination
 			}
 		}
 		if q.out.ways != nil {
 			if w := &(*q.out.ways)[q.t.Path()]; w.src != q.out.src {
 				q.out.src, q.out.flow = w.src, w.flow
-				b.train = b.maxTrain // a train has one source
+				b.endTrain() // a train has one source
 			}
 		}
-		if l := q.out.eng.link; b.link != l {
-			b.flush()
-			b.link, b.maxTrain = l, l.MaxTrain()
-		}
+		b.leaveBy(q.out.eng.link)
 		class := q.out.trafficClass
 		if cnp {
 			class = cnpClass
 		}
-		q.traffic.sent++
-		q.traffic.sentBytes += uint64(n)
+		q.traffic.sends(n)
 		b.add(&q.out, n, class)
 		if b.n == 1 && b.train == 1 && !q.t.HasPackets() { // a single packet, as most are: Transmit need not look
 			break
 		}
 		if b.isFull() {
-			b.flush()
-			b.used = 0
+			b.empty()
 		}
 	}
 	q.t.ReleaseMemory()
-	b.flush()
-	b.used, b.link = 0, nil
+	b.end()
 }
 
 // cnpClass is the traffic class of congestion notifications: DSCP 48, as cards have it, so that switches may let
 // them overtake what waits. They are not to be marked themselves.
 const cnpClass = 48 << 2
+
+// begin prepares an empty batch for a QP's packets. folds says whether the copy of a payload folds its part of the ICRC.
+func (b *batch) begin(folds bool) {
+	b.memory.Fold = nil
+	if folds {
+		b.memory.Fold = &b.fold
+	}
+}
+
+// next returns the space of the next packet, which begins behind lead bytes.
+func (b *batch) next(lead int) []byte {
+	b.fold.Reset()
+	at := b.used + lead
+	return b.space[at : at+transport.MaxDatagram]
+}
+
+// endTrain has the next packet begin a datagram.
+func (b *batch) endTrain() { b.train = b.maxTrain }
+
+// leaveBy has the packet that was written last, and those after it, leave by a link.
+func (b *batch) leaveBy(l link.Link) {
+	if b.link != l {
+		b.change(l)
+	}
+}
+
+func (b *batch) change(l link.Link) {
+	b.flush()
+	b.link, b.maxTrain = l, l.MaxTrain()
+}
 
 // add takes the n bytes that were written to the free space for a packet. The packet becomes the next
 // segment of the last train or else begins a datagram. The identification that its ICRC covers is the
@@ -185,7 +205,19 @@ func (b *batch) isFull() bool {
 	return len(last.Payload)+last.SegmentSize > transport.DatagramBytes
 }
 
-// flush sends the datagrams. The caller may then set used to 0.
+// empty sends the datagrams, and makes their space free.
+func (b *batch) empty() {
+	b.flush()
+	b.used = 0
+}
+
+// end empties the batch, for the packets of another QP.
+func (b *batch) end() {
+	b.empty()
+	b.link = nil
+}
+
+// flush sends the datagrams, and leaves their space used.
 func (b *batch) flush() {
 	if b.n > 0 {
 		b.link.Send(b.dgram[:b.n]) // a closed link is the device's end; losses are the network's

@@ -92,3 +92,37 @@ func (t *timers) storeNext() {
 	}
 	t.next.Store(next)
 }
+
+// setTimer is called after every change of q's timeout, while q has a path. The caller holds q.mu.
+func (q *qp) setTimer() {
+	at := int64(q.t.NextTimeout())
+	if at >= q.timerAt {
+		return // the timers call early enough
+	}
+	q.timerAt = at
+	e := q.out.eng
+	e.timers.set(q, time.Duration(at))
+	if at < e.sleepUntil.Load() {
+		e.link.Wake()
+	}
+}
+
+// dropTimer takes q, which has a path, out of the timers. The caller holds q.mu.
+func (q *qp) dropTimer() {
+	q.out.eng.timers.remove(q)
+	q.timerAt = never
+}
+
+// timeout is called when the timers have taken q out. It sends by the caller's batch.
+func (q *qp) timeout(b *batch, now time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.timerAt = never
+	if q.closed {
+		return
+	}
+	if q.t.NextTimeout() <= now {
+		q.t.HandleTimeout(now)
+	}
+	q.transmitBy(b, now)
+}
