@@ -75,8 +75,8 @@ type granted struct {
 func (q *qp) carryOut(wr *verbs.SendWR) bool {
 	need, n := directNeed(wr)
 	if n == 0 || n > shm.AccessMost || need != verbs.AccessRemoteWrite && !q.t.MayRead() {
-		if q.direct != nil {
-			q.direct.row = 0
+		if q.lane.direct != nil {
+			q.lane.direct.row = 0
 		}
 		return false
 	}
@@ -119,7 +119,7 @@ func (q *qp) TryWrite(to verbs.RemoteAddr, b []byte) (n int) {
 func (q *qp) tryWrite(to verbs.RemoteAddr, b []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.out.lane == nil || q.typ != verbs.QPTypeRC || q.State() != verbs.QPStateRTS {
+	if q.lane.out == nil || q.typ != verbs.QPTypeRC || q.State() != verbs.QPStateRTS {
 		return false
 	}
 	n := uint64(len(b))
@@ -136,10 +136,7 @@ func (q *qp) tryWrite(to verbs.RemoteAddr, b []byte) bool {
 // reach returns a key with access to n bytes of the peer's memory, and where they are in the region, or nil. It asks
 // for what there is no access to. The caller holds q.mu.
 func (q *qp) reach(to verbs.RemoteAddr, n uint64, need verbs.Access) (k *directKey, off uint64) {
-	if q.direct == nil {
-		q.direct = &direct{dry: dryFrom}
-	}
-	k = q.direct.find(to.RKey, q.out.lane)
+	k = q.lane.access().find(to.RKey, q.lane.out)
 	a := k.access
 	if a == nil {
 		q.askFor(k)
@@ -155,8 +152,8 @@ func (q *qp) reach(to verbs.RemoteAddr, n uint64, need verbs.Access) (k *directK
 // carriedOut counts an operation that was carried out.
 func (q *qp) carriedOut() {
 	q.traffic.direct++
-	if e := q.out.eng; !e.direct.Load() {
-		e.direct.Store(true)
+	if e := q.out.eng; !e.near.direct.Load() {
+		e.near.direct.Store(true)
 	}
 }
 
@@ -266,11 +263,11 @@ func (q *qp) askFor(k *directKey) {
 	if !k.use() {
 		return
 	}
-	lane := q.out.lane
+	lane := q.lane.out
 	k.ask(lane, shm.Ask{From: q.num, To: uint32(q.t.DestQPN()), Key: uint32(k.key)}, func(a *shm.Access) bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if q.direct == nil || !slices.Contains(q.direct.keys, k) { // q has gone on meanwhile
+		if q.lane.direct == nil || !slices.Contains(q.lane.direct.keys, k) { // q has gone on meanwhile
 			return false
 		}
 		k.granted(a)
@@ -312,7 +309,7 @@ func (k *directKey) later() {
 // runDry lets what is under way complete, if the QP has long posted what could be carried out otherwise. It reports
 // whether nothing is under way any more. The caller holds q.mu, which runDry gives up for a time.
 func (q *qp) runDry() bool {
-	d := q.direct
+	d := q.lane.direct
 	if d.row++; d.row < d.dry {
 		return false
 	}
@@ -325,23 +322,23 @@ func (q *qp) runDry() bool {
 		e.poll()
 		q.mu.Lock()
 		if q.t.IsQuiet() {
-			return q.direct == d && q.out.lane != nil
+			return q.lane.direct == d && q.lane.out != nil
 		}
 	}
 	d.dry = min(2*d.dry, dryMost)
 	return false
 }
 
-// endDirect ends the peer's access to our memory by q, and q's to the peer's. When it returns, the peer does nothing
+// endDirect ends the peer's access to our memory by the QP, and the QP's to the peer's. When it returns, the peer does nothing
 // more by it.
-func (q *qp) endDirect() {
-	d := q.direct
+func (l *lane) endDirect() {
+	d := l.direct
 	if d == nil {
 		return
 	}
-	q.direct = nil
+	l.direct = nil
 	for _, k := range d.keys {
-		k.drop(q.out.lane)
+		k.drop(l.out)
 	}
 	for _, g := range d.granted {
 		g.end() // first: the region's end waits for it too
@@ -381,14 +378,19 @@ func (q *qp) grant(e *engine, in *shm.In, a shm.Ask) bool {
 			s.File.Detach(off, n)
 		}
 	}
-	if q.direct == nil {
-		q.direct = &direct{dry: dryFrom}
-	}
-	q.direct.add(a.Slot, granted{end, s.File.Watch(made, made.Revoke)})
+	q.lane.access().add(a.Slot, granted{end, s.File.Watch(made, made.Revoke)})
 	if s.File.Detached() { // before the watch began: the peer would write to what the region was
 		end()
 	}
 	return true
+}
+
+// access returns what the QP knows of direct access.
+func (l *lane) access() *direct {
+	if l.direct == nil {
+		l.direct = &direct{dry: dryFrom}
+	}
+	return l.direct
 }
 
 // add takes note of what the peer was granted. What it had by the same slot it has returned.

@@ -284,7 +284,7 @@ func TestDirectEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, mine, theirs := directPair(t, options{})
-			lane := p.x.impl().out.lane
+			lane := p.x.impl().lane.out
 			end(p, theirs)
 			before := p.x.impl().traffic.direct
 			p.x.send(writeOf(mine, theirs, 0, 8))
@@ -308,7 +308,7 @@ func TestDirectEnds(t *testing.T) {
 func TestDirectReregBeside(t *testing.T) {
 	p, _, theirs := directPair(t, options{})
 	clear(theirs.Bytes())
-	a := p.x.impl().direct.latest.access
+	a := p.x.impl().lane.direct.latest.access
 	if !a.Begin(0) {
 		t.Fatal("no access")
 	}
@@ -352,7 +352,7 @@ func TestDirectAgain(t *testing.T) {
 		work()
 		p.y.must(p.y.qp.Modify(&verbs.QPAttr{MinRNRTimer: 5}, verbs.MaskMinRNRTimer))
 		p.answer()
-		p.x.impl().direct = nil // as if the key were new
+		p.x.impl().lane.direct = nil // as if the key were new
 		for range askFrom {
 			p.usual(wr)
 		}
@@ -381,7 +381,7 @@ func TestDirectInitiatorEnds(t *testing.T) {
 		"fails":          func(p *lanePair, _ *shm.Out) { p.x.impl().fail(errors.New("a failure")) },
 		"is closed":      func(p *lanePair, _ *shm.Out) { p.x.must(p.x.qp.Close()) },
 		"loses its lane": func(_ *lanePair, lane *shm.Out) { lane.Close() },
-		"asks in vain":   func(p *lanePair, lane *shm.Out) { p.x.impl().direct.keys[0].later(); p.x.must(p.x.qp.Close()) },
+		"asks in vain":   func(p *lanePair, lane *shm.Out) { p.x.impl().lane.direct.keys[0].later(); p.x.must(p.x.qp.Close()) },
 		"is modified": func(p *lanePair, _ *shm.Out) {
 			p.x.must(p.x.qp.Modify(&verbs.QPAttr{MinRNRTimer: 5}, verbs.MaskMinRNRTimer))
 		},
@@ -389,7 +389,7 @@ func TestDirectInitiatorEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, _, _ := directPair(t, options{})
-			lane := p.x.impl().out.lane
+			lane := p.x.impl().lane.out
 			if end(p, lane); lane.AccessFiles() != 0 {
 				t.Errorf("%d regions of the owner's are still mapped, want none", lane.AccessFiles())
 			}
@@ -403,7 +403,7 @@ func (p *lanePair) forget(lane *shm.Out) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i := range uint32(2 * directKeys) {
-		q.direct.find(verbs.RKey(i), lane)
+		q.lane.direct.find(verbs.RKey(i), lane)
 	}
 }
 
@@ -414,7 +414,7 @@ func TestDirectLate(t *testing.T) {
 	for range askFrom {
 		p.usual(writeOf(mine, theirs, 0, 8))
 	}
-	lane := p.x.impl().out.lane
+	lane := p.x.impl().lane.out
 	p.x.must(p.x.qp.Close())
 	if n := lane.Users(); n != 0 { // nobody would close it
 		t.Errorf("the lane has %d users after its QP was closed, want none", n)
@@ -483,7 +483,7 @@ func TestDirectGrants(t *testing.T) {
 			if tt.change != nil {
 				tt.change(p, &a)
 			}
-			lane, got := p.x.impl().out.lane, verbs.Access(0)
+			lane, got := p.x.impl().lane.out, verbs.Access(0)
 			if tt.from.IsValid() {
 				lane = p.lane(t, tt.from, simAddr(2))
 			}
@@ -554,7 +554,7 @@ func TestDirectDry(t *testing.T) {
 	for row, want := range map[int]uint64{dryFrom - 2: 0, dryFrom - 1: 1} {
 		p.x.send(long)
 		p.drain(p.y)
-		q.direct.row = row
+		q.lane.direct.row = row
 		if p.x.send(short); q.traffic.direct != before+want {
 			t.Errorf("after %d in a row: %d were carried out directly, want %d", row, q.traffic.direct-before, want)
 		}
@@ -563,7 +563,7 @@ func TestDirectDry(t *testing.T) {
 		p.want(p.x)
 	}
 	// What takes another way begins a new row.
-	q.direct.row = dryFrom - 2
+	q.lane.direct.row = dryFrom - 2
 	p.x.send(long, short)
 	p.drain(p.y)
 	if p.x.send(short); q.traffic.direct != before {

@@ -44,7 +44,6 @@ type receiving struct {
 	grh      [verbs.GRHSize]byte
 	plain    [secure.Space]byte // what a secured packet holds
 	row      int                // packets in a row for the QP that is locked
-	admitted bool               // that QP takes what comes by the present lane: see admits
 	debts    debts
 	own      bool // its goroutine is at work, while the program runs on
 	unserved int  // receives since timers were served
@@ -59,7 +58,6 @@ type sleeping struct {
 	posts      atomic.Uint32 // that sent, unless the polls suffice
 	waits      atomic.Uint32 // announced by expectWait
 	napping    atomic.Bool
-	direct     atomic.Bool   // a QP had direct access not long ago
 	napEnd     time.Duration // of a driven device
 	endNap     chan struct{}
 	sleepUntil atomic.Int64 // ns; until when the goroutine sleeps in the link, 0 while it is awake

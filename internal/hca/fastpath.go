@@ -79,7 +79,7 @@ func messageFlags(m *transport.Message) byte {
 // postFast posts those of the work requests, which begin with a SEND, that the fast path takes, from the first on. It
 // returns how many there are. The caller holds q.mu.
 func (q *qp) postFast(wrs []verbs.SendWR) (n int) {
-	o := q.out.lane
+	o := q.lane.out
 	if o.Broken() || !q.t.SendsFast() {
 		return 0
 	}
@@ -97,7 +97,8 @@ func (q *qp) postFast(wrs []verbs.SendWR) (n int) {
 		}
 		q.putFast(b, messageFlags(&m), m.PSN, m.Imm)
 		if l := q.t.Loan(); l.Packets > 0 {
-			q.lend(fastSize, l)
+			q.lane.lend(fastSize, l)
+			size += int(l.Len)
 		} else {
 			o.Commit(fastSize+size, m.Packets)
 		}
@@ -122,7 +123,7 @@ func (q *qp) sendFastACK() bool {
 	if !q.t.OnlyACK() {
 		return false
 	}
-	o := q.out.lane
+	o := q.lane.out
 	o.Lock()
 	defer o.Unlock()
 	b := o.Reserve(fastSize)

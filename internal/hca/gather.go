@@ -75,7 +75,7 @@ func (q *qp) mayGather() bool {
 	first := polls != q.gather.polls
 	q.gather.polls = polls
 	e := q.out.eng
-	if e == nil || q.out.lane != nil {
+	if e == nil || q.lane.out != nil {
 		return false
 	}
 	if first {

@@ -56,6 +56,9 @@ type near struct {
 	far    time.Duration // when something came from the network
 	looked time.Duration // and when somebody looked there
 	full   full
+
+	admitted bool        // the QP that is locked takes what comes by the present lane: see admits
+	direct   atomic.Bool // a QP had direct access not long ago
 }
 
 // full are the QPs that have found no room in their lanes. They get a turn when there is room, when the lane
@@ -75,15 +78,25 @@ type fullLane struct {
 	until time.Duration
 }
 
+// lane is all that a connected QP has of the lane to its peer, and of what the two processes share beside the lane's
+// packets: lent payloads, and direct access. The QP's lock guards it.
+type lane struct {
+	out    *shm.Out // nil: packets go by the network
+	lent   []uint64 // positions in the lane of the records whose payloads are lent
+	waits  bool     // for room in the lane
+	kept   *kept    // nil before the first use of a lane
+	direct *direct  // nil before the first operation that could be direct
+}
+
 // findLane asks for a lane to the peer. Packets that somebody wants to see go by the network, and so do
 // secured ones: a QP with keys takes no others.
 func (q *qp) findLane(p path, to verbs.QPN) {
 	q.leaveLane()
 	secured := q.security != nil || q.exchange.Agreed()
 	if ask := q.shard.Lane; ask != nil && q.typ != verbs.QPTypeUD && !secured && len(q.dev.config.Middleware) == 0 {
-		q.out.lane = ask(p.eng.addr, p.dst.Addr(), uint32(to))
+		q.lane.out = ask(p.eng.addr, p.dst.Addr(), uint32(to))
 	}
-	if q.out.lane != nil {
+	if q.lane.out != nil {
 		q.t.Lend(q.lends)
 	}
 }
@@ -92,31 +105,43 @@ func (q *qp) findLane(p path, to verbs.QPN) {
 type kept struct{ requester, responder *mem.Keeper }
 
 // keeps returns what q keeps. The caller holds q.mu.
-func (q *qp) keeps() *kept {
-	if q.kept == nil {
-		q.kept = &kept{mem.NewKeeper(&q.mu), mem.NewKeeper(&q.mu)}
+func (q *qp) keeps() *kept { return q.lane.keeps(&q.mu) }
+
+// keeps returns what the QP keeps, whose lock is mu. The caller holds it.
+func (l *lane) keeps(mu *sync.Mutex) *kept {
+	if l.kept == nil {
+		l.kept = &kept{mem.NewKeeper(mu), mem.NewKeeper(mu)}
 	}
-	return q.kept
+	return l.kept
 }
 
+// leaveLane has q's packets go by the network.
 func (q *qp) leaveLane() {
-	if q.kept != nil {
-		q.kept.requester.Forget()
-		q.kept.responder.Forget()
-	}
-	q.endDirect()
-	if q.out.lane != nil {
-		q.recall()
+	if q.lane.leave() {
 		q.t.Lend(nil)
-		q.out.lane.Use(-1)
-		q.out.lane = nil
 	}
+}
+
+// leave gives the lane up, and ends what goes beside its packets. It reports whether there was a lane.
+func (l *lane) leave() bool {
+	if l.kept != nil {
+		l.kept.requester.Forget()
+		l.kept.responder.Forget()
+	}
+	l.endDirect()
+	if l.out == nil {
+		return false
+	}
+	l.recall()
+	l.out.Use(-1)
+	l.out = nil
+	return true
 }
 
 // lends reports whether the peer can read a file. If it does not know the file it is told. The caller holds the
 // lane's lock.
 func (q *qp) lends(f *mem.File) bool {
-	o := q.out.lane
+	o := q.lane.out
 	return o.Lends(shm.File{ID: f.ID, FD: f.FD, Size: f.Size}, func() func() {
 		return f.Watch(o, func() (off, n uint64) { o.Withdraw(f.ID); return 0, 0 })
 	})
@@ -124,23 +149,20 @@ func (q *qp) lends(f *mem.File) bool {
 
 // lend makes the packet of n bytes that Transmit has written a record whose payload is lent. The caller holds the
 // lane's lock.
-func (q *qp) lend(n int, l *transport.Loan) {
-	o := q.out.lane
-	pos := o.CommitLoan(n, shm.Loan{File: l.File.ID, Off: l.Off, Len: l.Len, Packets: l.Packets})
-	q.out.lent = append(o.Unread(q.out.lent), pos)
-	q.traffic.sentBytes += uint64(l.Len)
+func (l *lane) lend(n int, loan *transport.Loan) {
+	pos := l.out.CommitLoan(n, shm.Loan{File: loan.File.ID, Off: loan.Off, Len: loan.Len, Packets: loan.Packets})
+	l.lent = append(l.out.Unread(l.lent), pos)
 }
 
-// recall takes back what q has lent and the peer has not taken. The program is about to get its memory back.
-func (q *qp) recall() {
-	if len(q.out.lent) == 0 {
+// recall takes back what is lent and the peer has not taken. The program is about to get its memory back.
+func (l *lane) recall() {
+	if len(l.lent) == 0 {
 		return
 	}
-	o := q.out.lane
-	o.Lock()
-	defer o.Unlock()
-	o.Recall(q.out.lent)
-	q.out.lent = q.out.lent[:0]
+	l.out.Lock()
+	defer l.out.Unlock()
+	l.out.Recall(l.lent)
+	l.lent = l.lent[:0]
 }
 
 // Carrier implements verbs.ProviderCarrier.
@@ -150,7 +172,7 @@ func (q *qp) Carrier() string {
 	switch {
 	case q.out.eng == nil:
 		return ""
-	case q.out.lane != nil && !q.out.lane.Broken():
+	case q.lane.out != nil && !q.lane.out.Broken():
 		return verbs.CarrierSHM
 	}
 	return verbs.CarrierUDP
@@ -168,7 +190,7 @@ func (q *qp) sendNear(now time.Duration) {
 
 // fillLane does what sendNear does. It reports whether packets wait for room, and until when they do.
 func (q *qp) fillLane(now time.Duration) (full bool, until time.Duration) {
-	o := q.out.lane
+	o := q.lane.out
 	o.Lock()
 	defer o.Unlock()
 	q.t.Turn()
@@ -184,11 +206,12 @@ func (q *qp) fillLane(now time.Duration) (full bool, until time.Duration) {
 		l := q.t.Loan()
 		packets := max(1, l.Packets)
 		if l.Packets > 0 && l.File != nil {
-			q.lend(n, l)
+			q.lane.lend(n, l)
+			q.traffic.sendsNear(int(packets), n+int(l.Len))
 		} else {
 			o.Commit(n, int(packets))
+			q.traffic.sendsNear(int(packets), n)
 		}
-		q.traffic.sendsNear(int(packets), n)
 		if !q.t.HasPackets() {
 			break
 		}
@@ -200,7 +223,7 @@ func (q *qp) fillLane(now time.Duration) (full bool, until time.Duration) {
 // laneFull is called when q's lane has no room. The rest waits for room, unless the receiver seems to be
 // stopped: then it is lost. The caller holds the lane's lock.
 func (q *qp) laneFull(now time.Duration) (wait bool, until time.Duration) {
-	o := q.out.lane
+	o := q.lane.out
 	o.Publish()
 	if o.Broken() {
 		if q.t.HasPackets() {
@@ -222,12 +245,12 @@ func (q *qp) laneFull(now time.Duration) (wait bool, until time.Duration) {
 
 // awaitRoom gives q a turn when its lane has room. The caller holds q.mu.
 func (q *qp) awaitRoom(until time.Duration) {
-	if q.full {
+	if q.lane.waits {
 		return
 	}
-	q.full = true
+	q.lane.waits = true
 	e := q.out.eng
-	e.near.full.add(fullLane{q, q.out.lane, until})
+	e.near.full.add(fullLane{q, q.lane.out, until})
 	if e.sleepUntil.Load() != 0 {
 		e.link.Wake()
 	}
@@ -237,7 +260,7 @@ func (q *qp) awaitRoom(until time.Duration) {
 func (q *qp) roomy(b *batch, now time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.full = false
+	q.lane.waits = false
 	if !q.closed {
 		q.transmitBy(b, now)
 	}
@@ -357,7 +380,7 @@ func (e *engine) lanesFirst(now time.Duration, q *qp, from netip.Addr) {
 		if in.From() != from {
 			continue
 		}
-		e.admitted = false
+		e.near.admitted = false
 		for end := in.End(); in.Before(end); { // the sender of another one may go on for ever
 			b := in.Next()
 			if b == nil {
@@ -431,11 +454,11 @@ func (e *engine) turnTo(now time.Duration, cur *qp, qpn uint32, in *shm.In) *qp 
 // admits reports whether q takes what comes by a lane. What it does not is dropped. In a row by one lane it takes what it
 // took before: it is locked meanwhile.
 func (e *engine) admits(q *qp, in *shm.In) bool {
-	if e.row > 1 && e.admitted {
+	if e.row > 1 && e.near.admitted {
 		return true
 	}
-	e.admitted = e.takesFrom(q, in.From())
-	return e.admitted
+	e.near.admitted = e.takesFrom(q, in.From())
+	return e.near.admitted
 }
 
 // takesFrom is admits for the first packet of a row, which has come from an address.
@@ -505,7 +528,7 @@ func (e *engine) looksFar(now time.Duration, n int) bool {
 	s := &e.near
 	if n == 0 {
 		if now-s.latest > nearTime {
-			if s.busy = e.direct.Swap(false); s.busy {
+			if s.busy = e.near.direct.Swap(false); s.busy {
 				s.latest = now
 			}
 		}

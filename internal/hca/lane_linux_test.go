@@ -250,7 +250,7 @@ func TestLaneBreaks(t *testing.T) {
 	}
 	p.x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled})
 	p.want(p.x)
-	if p.x.impl().out.lane != nil {
+	if p.x.impl().lane.out != nil {
 		t.Error("the QP keeps a broken lane")
 	}
 }

@@ -58,10 +58,10 @@ func (e *end) lent() int {
 	q := e.impl()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	o := q.out.lane
+	o := q.lane.out
 	o.Lock()
 	defer o.Unlock()
-	return len(o.Unread(q.out.lent))
+	return len(o.Unread(q.lane.lent))
 }
 
 // TestLend: long messages by a lane are lent. They count as the packets for which they stand, and cost no memory.
@@ -161,7 +161,7 @@ func TestLendRecalled(t *testing.T) {
 		"RESET":  func(e *end) { e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)) },
 		"closed": func(e *end) { e.must(e.qp.Close()) },
 		"ERR, without the lane": func(e *end) {
-			e.impl().out.lane.Close()
+			e.impl().lane.out.Close()
 			e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
 		},
 	} {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/peer"
-	"github.com/adverb-rdma/adverb/internal/shm"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -25,8 +24,6 @@ type outbound struct {
 	src  netip.AddrPort
 	flow wire.Flow
 	ah   *ah       // UD: that the way is of
-	lane *shm.Out  // connected QPs: the way to a process of this host, or nil
-	lent []uint64  // positions in the lane of what is lent
 	ways *[]source // RC: for as many source ports, if there are several; nil otherwise
 }
 

@@ -43,8 +43,8 @@ func (q *qp) tellState(before, state verbs.QPState) {
 	q.state.Store(uint32(state))
 	q.logState(before, state)
 	if state == verbs.QPStateErr || state == verbs.QPStateReset {
-		q.recall()
-		q.endDirect()
+		q.lane.recall()
+		q.lane.endDirect()
 	}
 }
 

@@ -35,8 +35,7 @@ type qp struct {
 	commEst commEst
 	failing failing
 	traffic traffic
-	direct  *direct // nil before the first operation that could be direct
-	kept    *kept   // nil before the first use of a lane
+	lane    lane
 	protection
 }
 
@@ -45,7 +44,6 @@ type schedule struct {
 	timer   qpTimer // the place among the timers; timers.mu guards it
 	timerAt int64   // ns; when the timers call at the latest, never if they do not
 	queued  bool    // for another turn
-	full    bool    // the QP waits for room in its lane
 }
 
 func newSchedule() schedule { return schedule{timer: qpTimer{place: -1}, timerAt: never} }
@@ -212,7 +210,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		}
 	}
 	now := q.dev.now()
-	q.endDirect() // which holds for the attributes as they were
+	q.lane.endDirect() // which holds for the attributes as they were
 	if err := q.t.Modify(now, attr, mask); err != nil {
 		return err
 	}
@@ -251,7 +249,7 @@ func (q *qp) postSend(wrs []verbs.SendWR) (n int, err error) {
 				break
 			}
 		}
-		if q.out.lane != nil && q.typ == verbs.QPTypeRC {
+		if q.lane.out != nil && q.typ == verbs.QPTypeRC {
 			if transport.IsFast(wrs[n].Op) {
 				if fast := q.postFast(wrs[n:]); fast > 0 {
 					n += fast
@@ -282,7 +280,7 @@ func (q *qp) postSend(wrs []verbs.SendWR) (n int, err error) {
 		q.wait()
 	default:
 		q.transmit(q.dev.now())
-		if e := q.out.eng; e != nil && q.out.lane == nil && !e.polls.suffices() {
+		if e := q.out.eng; e != nil && q.lane.out == nil && !e.polls.suffices() {
 			e.posts.Add(1)
 		}
 	}

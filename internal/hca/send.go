@@ -62,11 +62,11 @@ func (q *qp) transmitPublished(b *batch, now time.Duration) {
 	if q.out.eng == nil && q.typ != verbs.QPTypeUD {
 		return
 	}
-	if q.out.lane != nil && q.out.lane.Broken() {
+	if q.lane.out != nil && q.lane.out.Broken() {
 		q.leaveLane()
 	}
 	if q.t.HasPackets() {
-		if q.out.lane != nil {
+		if q.lane.out != nil {
 			if !q.sendFastACK() {
 				q.sendNear(now)
 			}
