@@ -78,12 +78,14 @@ var floors = []struct {
 	{"rdmapool", 4},
 
 	{"internal/promtext", 3},
+	{"internal/lanes", 3},
 	{"internal/transport", 3},
 	{"internal/connector", 3},
 	{"internal/iwarp", 3},
 
 	{"internal/cm", 2},
 	{"internal/showpackets", 2},
+	{"internal/handover", 2},
 	{"internal/watch", 2},
 	{"internal/queue", 2},
 	{"internal/limits", 2},

@@ -4,75 +4,14 @@ package host
 
 import (
 	"encoding/binary"
-	"errors"
-	"io"
-	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
-
-// dialLanes connects to the socket at which a member takes lanes, so often.
-func dialLanes(t *testing.T, m *member, n int) (cs []*net.UnixConn) {
-	t.Helper()
-	for range n {
-		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: laneName(m.block), Net: "unixpacket"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		c.SetReadDeadline(time.Now().Add(patience))
-		cs = append(cs, c)
-	}
-	return cs
-}
-
-// wantEnd checks that the other end hangs up.
-func wantEnd(t *testing.T, c *net.UnixConn) {
-	t.Helper()
-	if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF && !errors.Is(err, unix.ECONNRESET) {
-		t.Fatalf("read %d bytes, %v; want that the process hangs up", n, err)
-	}
-}
-
-// TestWaitingLanes: so many connections may wait until their lane is handed over, and more are turned away.
-func TestWaitingLanes(t *testing.T) {
-	m := shareMemory(t, testAddr(86))
-	for _, c := range dialLanes(t, m, 4*maxLanes+10)[4*maxLanes:] {
-		wantEnd(t, c)
-	}
-	m.netdev.lanes.mu.Lock()
-	defer m.netdev.lanes.mu.Unlock()
-	if n := len(m.netdev.lanes.conns); n != 4*maxLanes {
-		t.Errorf("%d connections wait, want %d", n, 4*maxLanes)
-	}
-}
-
-// TestSilentLane: a connection by which no lane comes ends in time.
-func TestSilentLane(t *testing.T) {
-	m := &member{netdev: shareLoopback(t, testAddr(87))}
-	defer m.netdev.Close()
-	m.netdev.ShareMemory()
-	m.netdev.lanes.time = laneTime / 10
-	m.block = m.claim(t)
-	wantEnd(t, dialLanes(t, m, 1)[0])
-}
-
-// TestLaneAskedAgain: a process that took no lane is asked again after a while.
-func TestLaneAskedAgain(t *testing.T) {
-	s, key := &lanes{}, laneKey{block: 1}
-	for ago, want := range map[time.Duration]bool{0: false, laneAgain + time.Second: true} {
-		s.refused = map[laneKey]time.Time{key: time.Now().Add(-ago)}
-		if _, try := s.find(key); try != want || (len(s.refused) == 0) != want {
-			t.Errorf("%v after it was refused a lane may be tried: %v, and %d refusals are known; want %v", ago, try, len(s.refused), want)
-		}
-	}
-}
 
 // TestInboxWithoutLink: the bell of an address without a link is given back with the device.
 func TestInboxWithoutLink(t *testing.T) {

@@ -383,6 +383,15 @@ func drained(ms []*member) []*member {
 	return ms
 }
 
+func await(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(patience); !f(); runtime.Gosched() {
+		if time.Now().After(limit) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
 func openFiles(t *testing.T) int {
 	t.Helper()
 	files, err := os.ReadDir("/proc/self/fd")

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/lanes"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
 	"github.com/adverb-rdma/adverb/internal/user"
@@ -29,7 +30,7 @@ type Netdev struct {
 	family *[]*Netdev // this one and the others of the device's shards, the first of which is [0]
 	will   will
 	wards  wards
-	lanes  lanes
+	lanes  *lanes.Lanes // nil where this process shares no memory
 
 	mu     sync.Mutex
 	boxes  []*mailbox           // of the blocks claimed
@@ -140,7 +141,7 @@ func (n *Netdev) Claim(block uint32) (bool, error) {
 			n.takeWills(block)
 		}
 	}
-	n.takeLanes(block)
+	n.listen(block)
 	n.boxes = append(n.boxes, box)
 	n.owned[block].Store(true)
 	n.serve(box)
@@ -240,12 +241,12 @@ func (n *Netdev) Close() error {
 	if !closed {
 		n.will.close()
 		n.wards.close()
-		n.lanes.close()
+		n.closeLanes()
 		for _, b := range boxes {
 			b.close()
 		}
 		n.served.Wait()
-		n.closeUnused()
+		n.closeInboxes()
 		if owners != nil {
 			owners.close()
 		}

@@ -3,70 +3,20 @@
 package host
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/lanes"
 	"github.com/adverb-rdma/adverb/internal/user"
 	"github.com/adverb-rdma/adverb/internal/user/usertest"
 )
-
-// TestLaneToStranger: who listens at the name of a block's lanes gets neither memory nor a bell, unless he is of this user.
-// Strangers can bind such a name before its owner does.
-func TestLaneToStranger(t *testing.T) {
-	const block = controlBlock - 2
-	for name, change := range map[string][]func(*testing.T, *exec.Cmd){"root": nil, "user": {usertest.As(usertest.Somebody)}} {
-		t.Run(name, func(t *testing.T) {
-			if usertest.Inside(t) {
-				a := testAddr(81)
-				if shareMemory(t, a).netdev.Lane(a, a, block<<blockBits) != nil {
-					t.Error("a lane to a stranger, want none")
-				}
-				return
-			}
-			var theirs *net.UnixListener
-			asNobody(t, func() {
-				var err error
-				if theirs, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: laneName(block), Net: "unixpacket"}); err != nil {
-					t.Error(err)
-				}
-			})
-			if t.Failed() {
-				return
-			}
-			defer theirs.Close()
-			got := make(chan error, 1)
-			go func() { // he answers as an owner does
-				c, err := theirs.AcceptUnix()
-				if err != nil {
-					got <- err
-					return
-				}
-				defer c.Close()
-				c.SetDeadline(time.Now().Add(patience))
-				_, fds, err := receiveFiles(c, laneRequest)
-				defer closeAll(fds)
-				if err == nil && len(fds) == laneFiles {
-					c.WriteMsgUnix([]byte{laneVersion}, unix.UnixRights(fds[1]), nil)
-				}
-				got <- err
-			}()
-			usertest.In(t, change...)
-			theirs.SetDeadline(time.Now().Add(patience))
-			if err := <-got; !errors.Is(err, io.EOF) {
-				t.Errorf("a stranger received a request and descriptors (%v), want the end at once", err)
-			}
-		})
-	}
-}
 
 // TestLanesOfStrangers: strangers who connect to a process, and say nothing, get no place among those of its user, for lanes
 // and for wills.
@@ -75,7 +25,7 @@ func TestLanesOfStrangers(t *testing.T) {
 	x, y := shareMemory(t, a), shareMemory(t, b)
 	var theirs []*net.UnixConn
 	asNobody(t, func() {
-		for range 4*maxLanes + maxWards {
+		for range 4*lanes.Max + maxWards {
 			for _, name := range []string{laneName(y.block), heirName(y.block)} {
 				c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: name, Net: "unixpacket"})
 				if err != nil {
@@ -137,43 +87,6 @@ func TestStrangersMessages(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Error("no message counts, want mine to")
-	}
-}
-
-// TestFilesCutShort: of the files of a message for which there are too few descriptors none stays open.
-func TestFilesCutShort(t *testing.T) {
-	a, b := unixPair(t)
-	file := memory(t, 1, 0)
-	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
-	for spare := range laneFiles {
-		handOver(t, a, []byte{7, 8, 9}, file, file)
-		before := openFiles(t)
-		var top int // with a limit of top+1 there are so many to spare
-		var held []int
-		for range spare + 1 {
-			fd, err := unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			held, top = append(held, fd), fd
-		}
-		closeAll(held)
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(top), Max: was.Max}); err != nil {
-			t.Fatal(err)
-		}
-		got, fds, err := receiveFiles(b, 3)
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-			t.Fatal(err)
-		}
-		if !errors.Is(err, errNoDescriptor) || !bytes.Equal(got, []byte{7, 8, 9}) || len(fds) != 0 {
-			t.Errorf("%d to spare: got % x, descriptors %v, %v; want the message, none and %v", spare, got, fds, err, errNoDescriptor)
-		}
-		if after := openFiles(t); after != before {
-			t.Errorf("%d to spare: %d files are open, want %d as before", spare, after, before)
-		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/handover"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/user"
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -304,8 +305,8 @@ func (n *Netdev) takeWills(block uint32) {
 	s := &n.wards
 	s.server, s.conns, s.done = server, map[*net.UnixConn]struct{}{}, make(chan struct{})
 	n.served.Go(func() {
-		acceptAll(server, func(c *net.UnixConn, from user.Process) {
-			if from.PID == os.Getpid() || !sparesDescriptors(c) { // another device of this process dies with it
+		handover.AcceptAll(server, func(c *net.UnixConn, from user.Process) {
+			if from.PID == os.Getpid() || !handover.Spares(c) { // another device of this process dies with it
 				c.Close()
 			} else if s.add(c) {
 				n.served.Go(func() { n.inherit(c) })
@@ -380,11 +381,11 @@ func (n *Netdev) awaitDeath(c *net.UnixConn, within time.Duration) (*Link, []lin
 
 // receiveWill receives the memory of a will, and the address that it is about.
 func receiveWill(c *net.UnixConn) (addr netip.Addr, mem []byte, err error) {
-	b, fds, err := receiveFiles(c, 1+16)
+	b, fds, err := handover.Receive(c, 1+16)
 	if err != nil {
 		return addr, nil, err
 	}
-	defer closeAll(fds)
+	defer handover.CloseAll(fds)
 	if b[0] != messageVersion || len(fds) != 1 {
 		return addr, nil, errMessage
 	}

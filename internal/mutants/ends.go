@@ -19,8 +19,8 @@ var endMutants = []mutant{
 		"		o.Recall(l.loans)\n		l.forget()\n", "		l.forget()\n", "./internal/hca", "TestLendRecalled"},
 	{"a QP that may have no READ outstanding reads directly", hca + "direct.go",
 		" || need != verbs.AccessRemoteWrite && !q.t.MayRead()", "", "./internal/hca", "TestDirectRefused"},
-	{"a lane that nobody waited for stays while its receiver sleeps", host + "lanes_linux.go",
-		"		n.wake(to) // to drop the lane\n", "", "./internal/host", "TestLaneNotAwaited"},
+	{"a lane that nobody waited for stays while its receiver sleeps", lanes + "lanes_linux.go",
+		"		s.config.Wake(to) // to drop the lane\n", "", "./internal/lanes", "TestLaneNotAwaited"},
 
 	// Groups and ports.
 	{"a QP is attached to a group that the link has not joined", hca + "mcast.go",

@@ -53,14 +53,14 @@ var limitMutants = []mutant{
 		"	if err == nil {\n		unix.Close(fd)\n	}\n	return err\n}\n", "	if err == nil {\n		unix.Close(fd)\n	}\n	return nil\n}\n", "./provider/soft", "TestSandboxOptions"},
 
 	// Descriptors of lanes.
-	{"each block of a receiver has a lane of its own", host + "lanes_linux.go",
-		"	if o := s.made[r]; o != nil && !o.Broken() {\n", "	if o := s.made[r]; false {\n", "./internal/host", "TestLaneOfBlocks"},
-	{"a lane that is broken is found by its receiver's name", host + "lanes_linux.go",
-		"	if o := s.made[r]; o != nil && !o.Broken() {\n", "	if o := s.made[r]; o != nil {\n", "./internal/host", "TestLanesMade"},
-	{"lanes take all descriptors", host + "lanes_linux.go",
-		"spares = uint64(fd)+laneDescriptors <= limit.Cur-limit.Cur/sparePart })", "spares = true })", "./internal/host", "TestLaneLeavesDescriptors"},
-	{"a lane that is given up is found by other blocks", host + "lanes_linux.go",
-		"	maps.DeleteFunc(s.outs, func(_ laneKey, other *shm.Out) bool { return other == o })\n", "", "./internal/host", "TestLanesMade"},
+	{"each block of a receiver has a lane of its own", lanes + "lanes_linux.go",
+		"	if o := s.made[r]; o != nil && !o.Broken() {\n", "	if o := s.made[r]; false {\n", "./internal/lanes", "TestLaneOfBlocks"},
+	{"a lane that is broken is found by its receiver's name", lanes + "lanes_linux.go",
+		"	if o := s.made[r]; o != nil && !o.Broken() {\n", "	if o := s.made[r]; o != nil {\n", "./internal/lanes", "TestLanesMade"},
+	{"lanes take all descriptors", handover + "handover_linux.go",
+		"spares = uint64(fd)+PerConn <= limit.Cur-limit.Cur/SparePart })", "spares = true })", "./internal/lanes", "TestLaneLeavesDescriptors"},
+	{"a lane that is given up is found by other blocks", lanes + "lanes_linux.go",
+		"	maps.DeleteFunc(s.outs, func(_ route, other *shm.Out) bool { return other == o })\n", "", "./internal/lanes", "TestLanesMade"},
 	{"messages to other processes take all descriptors", host + "owners_linux.go",
 		"	return int32(max(1, min(maxOutlets, limit.Cur/outletPart)))\n", "	return maxOutlets\n", "./internal/host", "TestOutletsFew"},
 

@@ -41,10 +41,10 @@ var nearMutants = []mutant{
 		"	o.unmap()\n	o.bell", "	o.bell", "./internal/shm", "Mapped"},
 	{"memory of the receiver stays mapped after its last use", shm + "access.go",
 		"		delete(o.accesses.files, a.file)\n		f.unmap()\n", "		delete(o.accesses.files, a.file)\n", "./internal/shm", "Mapped"},
-	{"a receiver that is short of descriptors loses its lane", host + "lanewords_linux.go",
-		"		if err == errNoDescriptor && b[0] == fileLent {\n", "		if false {\n", "./internal/host", "TestLaneLendsNoDescriptor"},
-	{"a device makes a lane too many", host + "lanes_linux.go",
-		"len(s.made) < maxLanes ||", "len(s.made) <= maxLanes ||", "./internal/host", "LanesMade"},
+	{"a receiver that is short of descriptors loses its lane", lanes + "messages_linux.go",
+		"		if err == handover.ErrNoDescriptor && b[0] == fileLent {\n", "		if false {\n", "./internal/lanes", "TestLaneLendsNoDescriptor"},
+	{"a device makes a lane too many", lanes + "lanes_linux.go",
+		"len(s.made) < Max ||", "len(s.made) <= Max ||", "./internal/lanes", "LanesMade"},
 
 	// The fast path of short SENDs.
 	{"a lost SEND of the fast path is never sent again", transport + "fastpath.go",

@@ -12,6 +12,8 @@ const (
 	cm        = "internal/cm/"
 	crowd     = "internal/crowd/"
 	host      = "internal/host/"
+	lanes     = "internal/lanes/"
+	handover  = "internal/handover/"
 	secure    = "internal/secure/"
 	shm       = "internal/shm/"
 	iwarp     = "internal/iwarp/"
@@ -399,12 +401,12 @@ var mutants = slices.Concat([]mutant{
 		"o.lookups[name.kind]++; o.lookups[name.kind] > maxLookups {", "o.lookups[name.kind]++; false {", "./internal/host", "TestLookupBound"},
 	{"names without an owner are never forgotten", host + "owners_linux.go",
 		"			delete(o.byName, w.name)\n		}\n	}\n	o.swept", "		}\n	}\n	o.swept", "./internal/host", "TestOutletsIdle"},
-	{"an error of accept ends lanes and wills", host + "lanes_linux.go",
-		"		case errors.Is(err, net.ErrClosed):\n			return\n		default:\n			time.Sleep(acceptAgain)\n", "		default:\n			return\n", "./internal/host", "TestAcceptGoesOn"},
-	{"an address takes any number of lanes", host + "lanes_linux.go",
-		"theirs, from, maxLanes, func", "theirs, from, 4*maxLanes, func", "./internal/host", "TestHostileLane"},
-	{"a lane to any address makes an inbox", host + "lanes_linux.go",
-		"	if !n.hasAddr(to) {\n		return to, nil,", "	n.Inbox(to)\n	if !n.hasAddr(to) {\n		return to, nil,", "./internal/host", "TestHostileLane"},
+	{"an error of accept ends lanes and wills", handover + "handover_linux.go",
+		"		case errors.Is(err, net.ErrClosed):\n			return\n		default:\n			time.Sleep(acceptAgain)\n", "		default:\n			return\n", "./internal/handover", "TestAcceptGoesOn"},
+	{"an address takes any number of lanes", lanes + "lanes_linux.go",
+		"theirs, from, Max, func", "theirs, from, 4*Max, func", "./internal/lanes", "TestHostileLane"},
+	{"a lane to any address makes an inbox", lanes + "lanes_linux.go",
+		"	if !s.config.HasAddr(to) {\n		return to, nil,", "	s.Inbox(to)\n	if !s.config.HasAddr(to) {\n		return to, nil,", "./internal/lanes", "TestHostileLane"},
 	{"looking for aliases has no bound", host + "alias_linux.go",
 		"max(absentTime, listShare*end.Sub(now))", "absentTime", "./internal/host", "TestAliasLookupBound"},
 	{"others' aliases are taken for those of this user", host + "alias_linux.go",
@@ -555,10 +557,10 @@ var mutants = slices.Concat([]mutant{
 		"!w.failed.IsZero() && time.Since(w.failed) < willAgain", "false", "./internal/host", "TestWillOpensAgain"},
 	{"a will that is open is made again", host + "will_linux.go",
 		"	if w.mem != nil {\n		return true\n", "	if false {\n		return true\n", "./internal/host", "TestWillOpensAgain"},
-	{"who is short of descriptors takes no wills and lanes any more", host + "lanes_linux.go",
-		"			time.Sleep(acceptAgain)\n", "			return\n", "./internal/host", "TestAcceptGoesOn"},
-	{"who is short of descriptors tries to take wills and lanes at once", host + "lanes_linux.go",
-		"			time.Sleep(acceptAgain)\n", "", "./internal/host", "TestAcceptGoesOn"},
+	{"who is short of descriptors takes no wills and lanes any more", handover + "handover_linux.go",
+		"			time.Sleep(acceptAgain)\n", "			return\n", "./internal/handover", "TestAcceptGoesOn"},
+	{"who is short of descriptors tries to take wills and lanes at once", handover + "handover_linux.go",
+		"			time.Sleep(acceptAgain)\n", "", "./internal/handover", "TestAcceptGoesOn"},
 	{"a process takes any number of wills", host + "will_linux.go",
 		"s.closed || len(s.conns) >= maxWards", "s.closed", "./internal/host", "TestMaxWards"},
 	{"a will is taken whose memory can shrink", host + "will_linux.go",

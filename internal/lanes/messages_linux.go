@@ -1,27 +1,37 @@
 //go:build !adverb_portable
 
-package host
+package lanes
 
 import (
 	"encoding/binary"
-	"errors"
 	"net"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/adverb-rdma/adverb/internal/handover"
 	"github.com/adverb-rdma/adverb/internal/shm"
 )
 
-// What the two ends of a lane tell each other by its socket: see lanes_linux.go.
+// The messages between the two ends of a lane: see doc.go.
+const (
+	messageSize = 1 + 8 + 8 // kind; name, size; or slot, QPNs, key
+	replySize   = 1 + 7*8   // kind; name; or slot and rights, generation, base, length, name, size, whether it may be changed
+
+	fileLent      = 1
+	fileWithdrawn = 2
+	accessAsked   = 3
+
+	fileMapped    = 1
+	accessGranted = 2
+	accessRevoked = 3
+)
 
 // takeAnswers takes note of the files that the receiver of a lane has mapped, and of the access that it grants. It
 // returns when the process at the other end has ended or closed its device, or this one has.
 func takeAnswers(c *net.UnixConn, o *shm.Out) {
 	c.SetDeadline(time.Time{})
 	for {
-		b, fds, err := receiveFiles(c, fileAnswer)
-		if err != nil && err != errNoDescriptor { // without the memory a grant is none
+		b, fds, err := handover.Receive(c, replySize)
+		if err != nil && err != handover.ErrNoDescriptor { // without the memory a grant is none
 			return
 		}
 		var words [7]uint64
@@ -45,10 +55,10 @@ func takeAnswers(c *net.UnixConn, o *shm.Out) {
 		case b[0] == accessRevoked && len(fds) == 0:
 			o.Revoked(uint32(words[0]), words[1])
 		default:
-			closeAll(fds)
+			handover.CloseAll(fds)
 			return
 		}
-		closeAll(fds)
+		handover.CloseAll(fds)
 	}
 }
 
@@ -58,11 +68,11 @@ func answerSender(c *net.UnixConn, kind byte, fd int, words ...uint64) error {
 	for _, w := range words {
 		b = binary.NativeEndian.AppendUint64(b, w)
 	}
-	var rights []byte
-	if fd >= 0 {
-		rights = unix.UnixRights(fd)
+	b = append(b, make([]byte, replySize-len(b))...)
+	if fd < 0 {
+		return handover.Send(c, b)
 	}
-	return sendNow(c, append(b, make([]byte, fileAnswer-len(b))...), rights)
+	return handover.Send(c, b, fd)
 }
 
 // tellGrant tells the sender of a lane what it was granted, or that it was revoked.
@@ -85,8 +95,8 @@ func tellGrant(c *net.UnixConn, g shm.Granted, revoked bool) error {
 func takeFiles(c *net.UnixConn, in *shm.In, wake func()) {
 	c.SetDeadline(time.Time{})
 	for {
-		b, fds, err := receiveFiles(c, fileMessage)
-		if err == errNoDescriptor && b[0] == fileLent {
+		b, fds, err := handover.Receive(c, messageSize)
+		if err == handover.ErrNoDescriptor && b[0] == fileLent {
 			continue // the sender goes on by copies
 		}
 		if err != nil {
@@ -105,9 +115,9 @@ func takeFiles(c *net.UnixConn, in *shm.In, wake func()) {
 			if in.Map(f) == nil { // else the sender goes on by copies
 				err = answerSender(c, fileMapped, -1, f.ID)
 			}
-			closeAll(fds)
+			handover.CloseAll(fds)
 		default:
-			closeAll(fds)
+			handover.CloseAll(fds)
 			return
 		}
 		if err != nil {
@@ -119,13 +129,11 @@ func takeFiles(c *net.UnixConn, in *shm.In, wake func()) {
 // tellFile tells the receiver of a lane of a file that is lent, or withdrawn. It does not block: a receiver that
 // is stopped reads nothing.
 func tellFile(c *net.UnixConn, f shm.File, withdrawn bool) error {
-	b, rights := []byte{fileLent}, []byte(nil)
+	b, fds := []byte{fileLent}, []int{f.FD}
 	if withdrawn {
-		b[0] = fileWithdrawn
-	} else {
-		rights = unix.UnixRights(f.FD)
+		b[0], fds = fileWithdrawn, nil
 	}
-	return sendNow(c, binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(b, f.ID), uint64(f.Size)), rights)
+	return handover.Send(c, binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(b, f.ID), uint64(f.Size)), fds...)
 }
 
 // tellAsk asks the receiver of a lane for access. It does not block.
@@ -134,56 +142,5 @@ func tellAsk(c *net.UnixConn, a shm.Ask) error {
 	for _, w := range []uint32{a.Slot, a.From, a.To, a.Key} {
 		b = binary.NativeEndian.AppendUint32(b, w)
 	}
-	return sendNow(c, b, nil)
-}
-
-// sendNow sends a message, unless it would have to wait.
-func sendNow(c *net.UnixConn, b, rights []byte) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		failed = unix.Sendmsg(int(fd), b, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-	})
-	return errors.Join(err, failed)
-}
-
-// errNoDescriptor says that descriptors came, and that this process has none to spare for them.
-var errNoDescriptor = errors.New("too many open files to receive another one")
-
-// receiveFiles receives a message of size bytes, and the descriptors that come with it. With errNoDescriptor the message
-// is there, and none of them.
-func receiveFiles(c *net.UnixConn, size int) (b []byte, fds []int, err error) {
-	b = make([]byte, size+1)
-	oob := make([]byte, unix.CmsgSpace(4*(laneFiles+1))) // to see that there are too many
-	n, oobn, flags, _, err := c.ReadMsgUnix(b, oob)
-	if err != nil {
-		return nil, nil, err
-	}
-	cmsgs, err := unix.ParseSocketControlMessage(oob[:oobn])
-	if err != nil {
-		return nil, nil, err
-	}
-	for i := range cmsgs {
-		if got, err := unix.ParseUnixRights(&cmsgs[i]); err == nil {
-			fds = append(fds, got...)
-		}
-	}
-	if n != size {
-		closeAll(fds)
-		return nil, nil, errMessage
-	}
-	if flags&unix.MSG_CTRUNC != 0 {
-		closeAll(fds)
-		return b[:n], nil, errNoDescriptor
-	}
-	return b[:n], fds, nil
-}
-
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		unix.Close(fd)
-	}
+	return handover.Send(c, b)
 }

@@ -1,6 +1,6 @@
 //go:build !adverb_portable
 
-package host
+package lanes
 
 import (
 	"bytes"
@@ -21,6 +21,15 @@ const (
 	fileSize  = 8192
 )
 
+func await(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(patience); !f(); runtime.Gosched() {
+		if time.Now().After(limit) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
 // testFilesMapped returns how many of a test's files this process has in its memory.
 func testFilesMapped(t *testing.T) int {
 	t.Helper()
@@ -29,15 +38,6 @@ func testFilesMapped(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return bytes.Count(maps, []byte("memfd:adverb-test"))
-}
-
-func await(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(patience); !f(); runtime.Gosched() {
-		if time.Now().After(limit) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
 }
 
 // lends asks whether a lane lends a file, as a QP does before each long packet.
@@ -52,8 +52,8 @@ func lends(o *shm.Out, f shm.File) bool {
 func TestLaneLends(t *testing.T) {
 	a, b := testAddr(71), testAddr(72)
 	x, y := shareMemory(t, a), shareMemory(t, b)
-	box := y.netdev.Inbox(b)
-	o := x.netdev.Lane(a, b, y.qpn())
+	box := y.Inbox(b)
+	o := x.Lane(a, b, y.block)
 	if o == nil {
 		t.Fatal("no lane")
 	}
@@ -86,7 +86,7 @@ func TestLaneLends(t *testing.T) {
 func TestLaneLendsNoDescriptor(t *testing.T) {
 	a, b := testAddr(77), testAddr(78)
 	x, y := shareMemory(t, a), shareMemory(t, b)
-	o := x.netdev.Lane(a, b, y.qpn())
+	o := x.Lane(a, b, y.block)
 	if o == nil {
 		t.Fatal("no lane")
 	}
@@ -121,7 +121,7 @@ func TestLaneLendsNoDescriptor(t *testing.T) {
 func TestHostileFiles(t *testing.T) {
 	a, b := testAddr(73), testAddr(74)
 	y := shareMemory(t, b)
-	box := y.netdev.Inbox(b)
+	box := y.Inbox(b)
 	word := func(kind byte, id, size uint64) []byte {
 		return binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64([]byte{kind}, id), size)
 	}
@@ -144,20 +144,20 @@ func TestHostileFiles(t *testing.T) {
 		"unknown kind":        {word(4, 5, 0), nil},
 		"asks with a file":    {word(accessAsked, 5, 0), []int{file}},
 	} {
-		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: laneName(y.block), Net: "unixpacket"})
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: testName(y.block), Net: "unixpacket"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.SetDeadline(time.Now().Add(patience))
 		lane := memory(t, shm.FileSize, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
-		handOver(t, c, appendAddr(appendAddr([]byte{laneVersion}, a), b), lane, ring)
+		handOver(t, c, route{from: a, to: b}.request(), lane, ring)
 		if _, err := c.Read(make([]byte, 1)); err != nil {
 			t.Fatalf("%s: no lane: %v", name, err)
 		}
 		handOver(t, c, word(fileWithdrawn, 1, 0)) // of which nobody has heard
 		handOver(t, c, word(fileLent, 5, fileSize), file)
 		answer := make([]byte, 100)
-		if n, err := c.Read(answer); n != fileAnswer || err != nil || answer[0] != fileMapped || binary.NativeEndian.Uint64(answer[1:]) != 5 {
+		if n, err := c.Read(answer); n != replySize || err != nil || answer[0] != fileMapped || binary.NativeEndian.Uint64(answer[1:]) != 5 {
 			t.Errorf("%s: answer % x, %v to a right file; want its name", name, answer[:n], err)
 		}
 		handOver(t, c, m.b, m.fds...)
