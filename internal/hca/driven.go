@@ -2,7 +2,7 @@ package hca
 
 import "time"
 
-// driven is what a driven device has instead of goroutines: see Config.Driven. Nothing guards it, since
+// driven takes the place of goroutines in a driven device: see Config.Driven. Nothing guards it, since
 // one goroutine calls everything.
 type driven struct {
 	later   []func()        // for the next Drive
@@ -18,9 +18,9 @@ func (d *Device) background(f func()) {
 	go f()
 }
 
-// Drive does what the goroutines of a device would have done by now. gathers says that the program polls
-// busily from now on: until napTime has passed, only its polls make progress, and what it posts may wait
-// for them. Only driven devices are driven.
+// Drive does the work that the goroutines of a device would have done by now. gathers says that the program polls
+// busily from now on: until napTime has passed, only the program's polls make progress, and posts may be delayed until
+// a poll. Only driven devices are driven.
 func (d *Device) Drive(gathers bool) {
 	select {
 	case _, ok := <-d.driven.changed:
@@ -50,7 +50,7 @@ func (d *Device) Drive(gathers bool) {
 }
 
 // NextDrive returns for how long a driven device need not be driven if nothing arrives and the program does
-// nothing, and false where there is no such time. What arrives while the program gathers can wait as long.
+// nothing, and false if it need not be driven at all. A packet that arrives while the program gathers can wait as long.
 func (d *Device) NextDrive() (time.Duration, bool) {
 	if len(d.driven.later) > 0 {
 		return 0, true
@@ -58,7 +58,7 @@ func (d *Device) NextDrive() (time.Duration, bool) {
 	next := never
 	for _, e := range *d.engines.Load() {
 		next = min(next, e.timers.next.Load())
-		if e.turns.due() || len(e.debts.list) > 0 {
+		if e.turns.due() || len(e.delayed.list) > 0 {
 			at := e.dev.now()
 			if e.napping.Load() {
 				at = e.napEnd

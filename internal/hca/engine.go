@@ -22,7 +22,7 @@ type engine struct {
 	link  link.Link
 
 	outside bool            // link is a link.OutsideLink, behind its middleware
-	shared  link.SharedLink // what link is behind its middleware, or nil
+	shared  link.SharedLink // the link behind its middleware, if that is shared, or nil
 
 	receiving
 	near   near
@@ -42,17 +42,17 @@ type receiving struct {
 	memory   mem.Keeper // of the packets of a train
 	batch    batch      // answers, turns and repeats leave by it
 	grh      [verbs.GRHSize]byte
-	plain    [secure.Space]byte // what a secured packet holds
+	plain    [secure.Space]byte // the packet inside a secured packet
 	row      int                // packets in a row for the QP that is locked
-	debts    debts
+	delayed  delayedACKs
 	own      bool // its goroutine is at work, while the program runs on
 	unserved int  // receives since timers were served
 	vain     int  // polls in a row that have looked at the link and found nothing
 	vainMost int  // after so many the others are served
 }
 
-// sleeping is what the goroutine of an engine, and those that may wake it, know of each other: whether it sleeps or
-// naps, and what polls and posts do meanwhile.
+// sleeping is the state between the goroutine of an engine and those that may wake the goroutine: whether it sleeps or
+// naps, and how many polls and posts come meanwhile.
 type sleeping struct {
 	polls      pollCount
 	posts      atomic.Uint32 // that sent, unless the polls suffice
@@ -63,8 +63,8 @@ type sleeping struct {
 	sleepUntil atomic.Int64 // ns; until when the goroutine sleeps in the link, 0 while it is awake
 }
 
-// engine returns the engine of a shard at a local address. It makes the engine at first use, after that of the
-// first shard, which takes what is for no shard.
+// engine returns the engine of a shard at a local address. It makes the engine at first use. Before that it makes the
+// first shard's engine there, which takes the packets that are for no shard.
 func (d *Device) engine(s *shard, addr netip.Addr) (*engine, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,8 +140,8 @@ func (e *engine) close() {
 	}
 }
 
-// DepartAll is for a program that ends and leaves its devices open: what has come to their links for other processes
-// would be lost with it. Nothing is done with the devices after that.
+// DepartAll is for a program that ends and leaves its devices open. It passes on the packets for other processes that
+// have come to the devices' links, and would be lost. The devices are not used after DepartAll.
 func DepartAll() {
 	list := processEngines.list.Load()
 	if list == nil {
@@ -158,7 +158,7 @@ func DepartAll() {
 // departTime is how long DepartAll waits for an engine that is at work.
 const departTime = 100 * time.Millisecond
 
-// lockFor locks e.rx. It gives up after d.
+// lockFor locks e.rx, and gives up after d. It reports whether e.rx is locked.
 func (e *engine) lockFor(d time.Duration) bool {
 	for end := time.Now().Add(d); !e.rx.TryLock(); runtime.Gosched() {
 		if time.Now().After(end) {
@@ -179,15 +179,15 @@ func (e *engine) run() {
 	for {
 		if !slept {
 			if d := use.napFor(e); d > 0 {
-				if e.nap(nap, use.waits, d) && e.rx.TryLock() { // or a poll is at it
+				if e.nap(nap, use.waits, d) && e.rx.TryLock() { // else a poll is at work
 					e.serveTimers(e.dev.now())
 					e.rx.Unlock()
 				}
 				continue
 			}
 		}
-		if !e.rx.TryLock() { // a poll is at it
-			// If more polls follow, to queue up for the lock would slow them.
+		if !e.rx.TryLock() { // a poll is at work
+			// If more polls follow, a goroutine that queues up for the lock would slow them.
 			if use.polled(e) {
 				e.nap(nap, use.waits, napTime)
 				continue
@@ -195,7 +195,7 @@ func (e *engine) run() {
 			e.rx.Lock()
 		}
 		woken := e.dev.woken.Load()
-		n, owes, err := e.work(slept)
+		n, delayed, err := e.work(slept)
 		e.rx.Unlock()
 		if err != nil {
 			return
@@ -205,16 +205,16 @@ func (e *engine) run() {
 		if n > 0 {
 			spin.found(e.dev.now(), n, e.dev.config.Spin)
 		}
-		if owes || n > 0 && e.dev.woken.Load() != woken {
-			// A program that waited for what came goes first, on this very thread. The acknowledgement can
-			// then leave with the answer.
+		if delayed || n > 0 && e.dev.woken.Load() != woken {
+			// A program that waited for a completion goes first, on this very thread. The acknowledgement can
+			// then leave with the program's answer.
 			runtime.Gosched()
 			continue
 		}
 		if n > 0 || woke || e.turns.due() {
 			continue
 		}
-		if use.polled(e) { // to look as well would take the lock from the polls, and a core from the program or its peer
+		if use.polled(e) { // another look would take the lock from the polls, and a core from the program or its peer
 			e.nap(nap, use.waits, napTime)
 			continue
 		}
@@ -246,28 +246,28 @@ func (e *engine) run() {
 	}
 }
 
-// work gives turns, receives once, and serves timers. It sends the acknowledgements that are owed, but for
-// those of what has just come if the goroutine slept before: owes says that there are such. The caller
-// holds e.rx.
-func (e *engine) work(slept bool) (n int, owes bool, err error) {
+// work gives turns, receives once, and serves timers. It sends the delayed acknowledgements. If the goroutine slept
+// before, the acknowledgements of the packets that have just come stay delayed: delayed says whether there are any. The
+// caller holds e.rx.
+func (e *engine) work(slept bool) (n int, delayed bool, err error) {
 	if !slept && e.glance() {
 		return 0, false, nil
 	}
-	before := len(e.debts.list)
+	before := len(e.delayed.list)
 	e.own = true
 	n, now := e.serveNear(true)
-	e.debts.fresh = slept
+	e.delayed.fresh = slept
 	n, now, err = e.serveFar(now, n, e.looksFar(now, n) || slept)
-	e.debts.fresh, e.own = false, false
+	e.delayed.fresh, e.own = false, false
 	if !slept {
-		before = len(e.debts.list)
+		before = len(e.delayed.list)
 	}
-	e.settle(now, before, true)
-	return n, len(e.debts.list) > 0, err
+	e.sendDelayed(now, before, true)
+	return n, len(e.delayed.list) > 0, err
 }
 
-// serveNear does what needs no look at the link: it gives turns, and works off what has come by lanes. Only
-// where there may be such does it read the clock. It returns how many packets came, and when. late is
+// serveNear does the work that needs no look at the link: it gives turns, and works off the packets in the lanes. It reads
+// the clock only if there may be such work. It returns how many packets came, and when. late is
 // serveTurns'. The caller holds e.rx.
 func (e *engine) serveNear(late bool) (n int, now time.Duration) {
 	if !e.turns.due() && !e.near.busy && e.near.full.n.Load() == 0 && (e.near.inbox == nil || len(e.near.inbox.Lanes()) == 0) {
@@ -279,7 +279,7 @@ func (e *engine) serveNear(late bool) (n int, now time.Duration) {
 	return e.receiveNear(now), now
 }
 
-// serveFar receives once from the link, if look says so, and serves timers. What waits in the link may be the
+// serveFar receives once from the link, if look says so, and serves timers. The link may hold the
 // acknowledgement that a timer waits for. So timers are served when nothing came or, while packets keep coming,
 // after every timerPatience receives. n packets came by lanes; serveFar returns how many came in all, and when.
 // The caller holds e.rx.
@@ -302,11 +302,11 @@ func (e *engine) serveFar(now time.Duration, n int, look bool) (int, time.Durati
 }
 
 // pollCount counts the polls that found nothing in the CQ and, in its upper half, those of them that received
-// something. It is one word, since every poll has to count, and an atomic operation costs as much as twenty
-// plain ones. For the same reason a program that polls busily is not counted beyond what shows that it does.
+// something. Both are in one word, since every poll has to count, and an atomic operation costs as much as twenty
+// plain ones. For the same reason the polls of a program that polls busily are counted no further than shows this.
 type pollCount struct {
 	n      atomic.Uint64
-	enough atomic.Uint32 // polls that tell the goroutine all that it asks
+	enough atomic.Uint32 // a count of polls that tells the goroutine enough
 }
 
 func (c *pollCount) add(polls, finds uint32) {
@@ -327,8 +327,8 @@ func (c *pollCount) load() (polls, finds uint32) {
 	return uint32(n), uint32(n >> 32)
 }
 
-// poll is work for a program that polls. Where somebody is at it already it does nothing. It returns how many packets
-// came.
+// poll is work for a program that polls. If somebody else is at work already, poll does nothing. It returns how many
+// packets came.
 func (e *engine) poll() int {
 	if !e.rx.TryLock() {
 		e.polls.add(1, 0)
@@ -339,32 +339,32 @@ func (e *engine) poll() int {
 		e.rx.Unlock()
 		return 0
 	}
-	before := len(e.debts.list)
+	before := len(e.delayed.list)
 	n, now := e.serveNear(false)
 	n, now, _ = e.serveFar(now, n, e.looksFar(now, n)) // a closed link is the device's end, which its goroutine sees too
 	if n == 0 {
-		before = len(e.debts.list)
+		before = len(e.delayed.list)
 	}
 	e.polls.add(1, uint32(min(n, 1)))
 	if before > 0 {
-		e.settle(now, before, false)
+		e.sendDelayed(now, before, false)
 	}
 	if e.vain++; n > 0 {
 		e.vain = 0
 	}
 	others := n == 0 && e.vain%e.vainMost == 0
-	owed := others && e.vain%vainPolls == 0
-	if owed {
+	acks := others && e.vain%vainPolls == 0
+	if acks {
 		e.vainMost = vainMost()
 	}
 	e.rx.Unlock()
 	if others {
-		e.serveOthers(owed)
+		e.serveOthers(acks)
 	}
 	return n
 }
 
-// use is what an engine's goroutine knows of the program's polls since a moment.
+// use counts what the program has done since a moment, as far as the engine's goroutine knows.
 type use struct {
 	since                      time.Duration
 	polls, posts, finds, waits uint32        // at since
@@ -372,13 +372,13 @@ type use struct {
 }
 
 // napFor returns for how long the goroutine may nap: the program was busy in the latest nap, or since a moment if
-// there was none, and nobody waits. A program that has much to do with what it finds polls seldom, and yet finds
-// what comes.
+// there was none, and nobody waits. A program that has much to do with each completion polls seldom, and yet finds
+// its completions.
 func (u *use) napFor(e *engine) time.Duration {
 	now := use{since: e.dev.now(), posts: e.posts.Load(), waits: e.waits.Load()}
 	now.polls, now.finds = e.polls.load()
 	took, quiet := now.since-u.since, now.waits == u.waits
-	if quiet && took < u.nap { // a timer has cut it short
+	if quiet && took < u.nap { // a timer has cut the nap short
 		return u.nap - took
 	}
 	naps := uint32(max(1, u.nap/napTime))
@@ -400,7 +400,8 @@ func (u *use) polled(e *engine) bool {
 	return polls-u.polls >= fewPolls && e.waits.Load() == u.waits
 }
 
-// nap sleeps for d, or until the next timer is due, which it reports. The program's polls do the work meanwhile.
+// nap sleeps for d, or until the next timer is due; it reports whether a timer is. The program's polls do the work
+// meanwhile.
 // waits is how many waiters had announced themselves when the decision to nap was taken.
 func (e *engine) nap(t *time.Timer, waits uint32, d time.Duration) (timer bool) {
 	e.napping.Store(true)

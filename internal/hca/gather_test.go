@@ -505,8 +505,8 @@ func TestOneGoroutine(t *testing.T) {
 			g.answering()
 			g.message(signaled)
 			g.take()
-			if owes := g.y.impl().gather.owes; owes != (i == 0) {
-				t.Errorf("message %d: the acknowledgement waits: %v, want the first one to", i, owes)
+			if delayed := g.y.impl().gather.ackDelayed; delayed != (i == 0) {
+				t.Errorf("message %d: the acknowledgement is delayed: %v, want the first one to be", i, delayed)
 			}
 			polls := 0
 			for n := 0; n == 0; polls++ {

@@ -507,7 +507,7 @@ func (e *engine) dropNear(c dropCause, q *qp, from netip.Addr) {
 // The caller holds e.rx.
 func (e *engine) idle() bool {
 	s := &e.near
-	if !s.busy || s.inbox.Waiting() || e.turns.due() || len(e.debts.list) > 0 || s.full.hasRoom(false) {
+	if !s.busy || s.inbox.Waiting() || e.turns.due() || len(e.delayed.list) > 0 || s.full.hasRoom(false) {
 		return false
 	}
 	if s.skips++; s.skips < farPolls {

@@ -8,10 +8,10 @@ import (
 
 // A goroutine that goes to sleep, and is woken by the very next datagram, costs more than one that looks at
 // the link a few times more: the sleep and the wake-up are several system calls, and on a virtual machine
-// the core halts. It may cost more still: the kernel likes to wake a thread on the core of the one that sends
-// to it, and while both share that one, the other idles. So a goroutine spins before it sleeps, if its latest
-// sleep was shorter than the longest spin. What comes in bulk lengthens the spin by each datagram, so that
-// the target of a stream stays awake as long as its requester works. If a sleep was longer, the next spin is
+// the core halts. The wake-up may cost more still: the kernel likes to wake a thread on the core of the sending
+// thread, and while both share this core, another one idles. So a goroutine spins before it sleeps, if its latest
+// sleep was shorter than the longest spin. Each datagram of a stream lengthens the spin, so that
+// the target of the stream stays awake as long as its requester works. If a sleep was longer, the next spin is
 // shorter, and soon there is none: an idle device costs nothing.
 type spin struct {
 	budget int           // looks that the next spin may take
@@ -34,7 +34,7 @@ const (
 	spinMost = time.Millisecond
 
 	// A spin yields its core after each yieldEach looks. Without that the kernel leaves a thread that spins on
-	// its core for milliseconds. The program that waits for what comes, or the peer's, may need that core.
+	// its core for milliseconds. The program that waits for the packet, or the peer's program, may need that core.
 	yieldEach = 4
 )
 

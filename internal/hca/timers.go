@@ -10,7 +10,7 @@ import (
 )
 
 // timers hold the QPs of an engine that wait for a timeout, the earliest first. A QP whose timeout
-// moves to later stays where it is, and is looked at too early. That is cheaper than moving it with
+// moves to later keeps its place, and is called too early. An early call is cheaper than a move with
 // each acknowledgement.
 type timers struct {
 	next atomic.Int64 // the earliest, in ns; never when there is none

@@ -71,7 +71,7 @@ func (q *qp) turn(b *batch, now time.Duration, late bool) {
 }
 
 // serveTurns gives one turn to every QP that is queued for one. The caller holds e.rx.
-// late says that what waited for a poll has waited in vain.
+// late says whether the delay of posts has ended without a poll.
 func (e *engine) serveTurns(now time.Duration, late bool) {
 	if !e.turns.due() {
 		return

@@ -20,7 +20,7 @@ var networkMutants = []mutant{
 	{"a packet is left over behind each whole train", hca + "send.go",
 		"	return len(last.Payload)+last.SegmentSize > transport.DatagramBytes\n", "	return false && last == nil\n", "./internal/hca", "TestWholeTrains"},
 	{"an acknowledgement that the peer asked for again was not late", hca + "gather.go",
-		"		if q.gather.owes { // and", "		if false { // and", "./internal/hca", "TestDeferredACKAskedFor"},
+		"		if q.gather.ackDelayed { // and", "		if false { // and", "./internal/hca", "TestDeferredACKAskedFor"},
 	{"an acknowledgement waits for a program that may end with its last receive", hca + "gather.go",
 		"	waits = waits && q.t.ExpectsMore()\n", "", "./internal/hca", "TestACKAtOnce"},
 	{"an acknowledgement waits after the first answer", hca + "gather.go",

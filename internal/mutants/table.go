@@ -273,7 +273,7 @@ var mutants = slices.Concat([]mutant{
 	{"each idle connection wakes its device at a time of its own", transport + "keepalive.go",
 		"return t - t%max(1, k.period/keepAliveSlots)", "return t", "./internal/transport", "TestKeepAliveTimersCoalesce"},
 	{"what gathers is forgotten when a QP ends", hca + "gather.go",
-		"	if q.gather.waits || q.gather.owes || q.t.HasPackets() {\n", "	if false {\n", "./internal/hca", "."},
+		"	if q.gather.waits || q.gather.ackDelayed || q.t.HasPackets() {\n", "	if false {\n", "./internal/hca", "."},
 
 	{"identifications of packets that make no progress count", peer + "peer.go",
 		"		p.next, ok = p.sender.judge(ident{id, df})\n",
