@@ -25,7 +25,7 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.ProviderAH, error) {
 		p.dev.ahs.Add(-1)
 		return nil, err
 	}
-	if !p.gsi.Load() { // MADs are repeated, and strangers choose whom QP1 answers: it must not wait for them
+	if !p.gsi.Load() { // MADs are repeated, and strangers choose whom QP1 answers: QP1 must not wait for strangers
 		p.dev.meet(to)
 	}
 	return &ah{to, p.dev}, nil
@@ -70,9 +70,9 @@ const (
 	ipv4DontFrag = 0x40
 )
 
-// putGRH writes what stands before the payload in the buffer of a UD receive: the packet's IPv6
+// putGRH writes the 40 bytes before the payload in the buffer of a UD receive: the packet's IPv6
 // header or, in the last 20 bytes, its IPv4 header (IBTA §A17.4.5.2). A UDP socket does not tell the
-// identification and the hop limit, so those are made up.
+// identification and the hop limit, so these fields are made up.
 func putGRH(b *[verbs.GRHSize]byte, d *link.Datagram, payload int) {
 	clear(b[:])
 	src, dst := d.Src.Addr(), d.Dst.Addr()

@@ -7,14 +7,14 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Counters cost no atomic and no lock of their own on the hot paths. What a QP counts are plain fields
-// under its lock, and links count anyway. A device adds up when it is asked: its QPs, and what those that
-// were closed have left in retired.
+// Counters cost no atomic and no lock of their own on the hot paths. A QP counts in plain fields
+// under its lock, and links count anyway. A device adds up when it is asked: the counts of its QPs, and those of
+// closed QPs, which are in retired.
 
 // traffic counts the packets of a QP.
 type traffic struct {
 	sent, sentBytes uint64
-	rcvd, rcvdBytes uint64 // those that were for the QP and whole
+	rcvd, rcvdBytes uint64 // packets for the QP that were whole
 
 	sentNear, rcvdNear, lostNear   uint64 // of these, by lanes
 	fast                           uint64 // SENDs that took the fast path
@@ -49,7 +49,7 @@ func (t *traffic) receivesNear(packets, bytes int) {
 	t.rcvdBytes += uint64(bytes)
 }
 
-// tally is all that a QP has counted.
+// tally are all counts of a QP.
 type tally struct {
 	transport.Counters
 	transport.Work
@@ -141,7 +141,7 @@ func (t *tally) done(ops ...verbs.Opcode) (n uint64) {
 	return n
 }
 
-// tally returns what q has counted. The caller holds q.mu.
+// tally returns q's counts. The caller holds q.mu.
 func (q *qp) tally() tally { return tally{q.t.Counters(), q.t.Work(), q.traffic} }
 
 // addTo adds the counters to list, which begins with those of other tallies or is empty.
@@ -171,8 +171,8 @@ func (q *qp) Counters() (verbs.Counters, error) {
 	), nil
 }
 
-// retired is what closed QPs have counted. mu is taken before the lock of a QP, and held while a QP
-// retires, so that each is added up once.
+// retired are the counts of closed QPs. mu is taken before the lock of a QP, and held while a QP
+// retires, so that each QP is added up once.
 type retired struct {
 	mu   sync.Mutex
 	sum  verbs.Counters

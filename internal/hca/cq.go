@@ -25,7 +25,7 @@ type cq struct {
 
 	shard *shard // of its QPs that are not UD, nil before the first; the device's lock guards it
 
-	polled atomic.Pointer[engineList] // what a poll looks at
+	polled atomic.Pointer[engineList] // the engines that a poll looks at
 }
 
 // engineList is a list of engines that others may read while it changes.
@@ -126,7 +126,7 @@ func (c *cq) choose() {
 		return
 	}
 	var es []*engine
-	for _, e := range *c.dev.engines.Load() { // which keeps the device's order
+	for _, e := range *c.dev.engines.Load() { // in the device's order
 		if c.engines[e] > 0 {
 			es = append(es, e)
 		}
@@ -147,9 +147,9 @@ func (c *cq) hasOtherShards() bool {
 	return false
 }
 
-// progress receives and works off what has arrived for the QPs of the queue, as far as nobody else is at
-// it. A look at an address costs a system call, so it leaves out those by which nothing can come for them.
-// progress reports whether something had arrived.
+// progress receives and works off the packets for the QPs of the queue, by each engine at which nobody else is at
+// work. A look at an address costs a system call, so progress leaves out the addresses at which no packet can come for
+// these QPs. It reports whether packets had come.
 func (c *cq) progress() (worked bool) {
 	for _, e := range *c.polled.Load().Load() {
 		worked = e.poll() > 0 || worked

@@ -21,23 +21,23 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Config is what a Device is given beside its network interface. All of it is optional.
+// Config is the configuration of a Device. All fields are optional.
 type Config struct {
 	Name       string            // the device's; empty stands for soft_ and the interface's
 	Middleware []link.Middleware // put around each link, see link.Chain
 	Closers    []io.Closer       // closed after the last link, such as a packet capture
 
 	// ClaimService asks for the messages to QP1 that want a service at an address, until release is
-	// called. It returns false where somebody else gets them. Where it is nil every service is free.
+	// called. It returns false where somebody else gets these messages. If ClaimService is nil, every service is free.
 	ClaimService func(addr netip.Addr, service uint64) (release func(), ok bool, err error)
-	// LastWords has a message to QP1 sent by somebody else, if this process ends before revoke is
-	// called. Where it is nil nobody does.
+	// LastWords has another process send a message to QP1, if this process ends before revoke is
+	// called. If LastWords is nil, nobody sends the message.
 	LastWords func(from, to netip.Addr, class uint8, mad []byte) (revoke func())
 	// ServeGSI is told whether the device has a QP1, which can take messages to QP1 that nobody has
 	// claimed. It may be nil.
 	ServeGSI func(on bool)
-	// ShareService is ClaimService for those who may be several, and get nothing. claim makes the share a claim: it
-	// returns false while others share. Where it is nil nobody else shares.
+	// ShareService is ClaimService for a service that several may share, of whom none gets messages. claim makes the share a
+	// claim: it returns false while others share. If ShareService is nil, nobody else shares.
 	ShareService func(addr netip.Addr, service uint64) (claim func() (ok bool, err error), release func(), ok bool, err error)
 
 	Ways           // of the first shard
@@ -47,12 +47,12 @@ type Config struct {
 	// in place of the system's, so that a simulation replays. Any goroutine may call it.
 	Random func() uint32
 
-	// IOVA, unless nil, is asked for the address of each region that is allocated, in place of that of its
-	// memory. It returns false to leave it so.
+	// IOVA, unless nil, gives the address of each region that is allocated. If it returns false, the region has the address
+	// of its memory.
 	IOVA func() (addr uint64, ok bool)
 
 	// Spin bounds a spin: a goroutine that finds nothing looks at a link up to Spin times more before it
-	// sleeps. It looks as often only while what it sleeps for comes at once.
+	// sleeps. It looks as often only while its sleeps are short.
 	Spin int
 
 	// Clock tells the time, if not nil. Without it the runtime's clock does, which is right in simulations, and slower.
@@ -61,25 +61,25 @@ type Config struct {
 	// Yielder, unless nil, gives the core to other threads between such looks.
 	Yielder *queue.Yielder
 
-	// Congestion is what QPs have for congestion control until they are told otherwise.
+	// Congestion is the congestion control of QPs until they are told otherwise.
 	Congestion verbs.CongestionControl
 
-	// Routing is what RC QPs make of adaptive routing until they are told otherwise. Defaults are filled in.
+	// Routing is the RC QPs' setting for adaptive routing until they are told otherwise. Defaults are filled in.
 	Routing verbs.AdaptiveRouting
 
-	// Standard has RC QPs send to adverbs, and take from them, what the specification has and nothing more, as to
-	// cards: they go back where they would repeat selectively.
+	// Standard has RC QPs use no extension toward adverbs either, as toward cards: after a loss they go back, and do not
+	// repeat selectively.
 	Standard bool
 
 	// Alone says why this process shares neither memory nor addresses with others, if it should and does not. It is for
 	// the log.
 	Alone error
 
-	// Refused is what the system denies to the device's links, for the log and the attributes.
+	// Refused are the socket options that the system denies to the device's links, for the log and the attributes.
 	Refused []link.Refusal
 
-	// Driven makes a device without goroutines. The one who opened it calls Drive, at the latest when NextDrive
-	// says so. It is for simulations: they replay only if one goroutine does everything.
+	// Driven makes a device without goroutines. Whoever opened the device calls Drive, at the latest when NextDrive
+	// says so. Driven is for simulations: they replay only if one goroutine does everything.
 	Driven bool
 }
 
@@ -262,7 +262,7 @@ func (d *Device) Close() error {
 	d.mu.Unlock()
 	d.setGone()
 	d.events.Close()
-	// The engines come first: what their links have received for other processes goes by way of the interface.
+	// The engines come first: packets for other processes that their links have received go by way of the interface.
 	for _, e := range *d.engines.Load() {
 		e.close()
 	}

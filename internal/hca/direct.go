@@ -1,16 +1,17 @@
 package hca
 
 // A WRITE or READ that is not long, or an atomic, to a process of this host may need no packet. The owner of the
-// region grants access to it. The initiator, which has the region mapped, carries the operation out itself, as a card
-// does: the owner's program and its processor have no part in it.
+// region grants access to the region. The requester, which has the region mapped, carries the operation out itself, as a
+// card does: the owner's program and its processor have no part in the operation.
 //
-//  1. PostSend hands each work request to carryOut. One to a key that is in use asks the owner, by the lane's socket.
-//  2. The owner's grant checks the QP, the key and the rights, and answers with the region's memfd. What ends any of
-//     these, ends the grant: see endDirect, and mem.File.Watch.
-//  3. From then on carryOut copies, or adds, where nothing is posted that has to come before. Whatever it cannot do,
-//     and whatever would fail, goes the usual way.
+//  1. PostSend hands each work request to carryOut. If its key is often used, carryOut asks the owner for access, by the
+//     lane's socket.
+//  2. The owner's grant checks the QP, the key and the rights, and answers with the region's memfd. The grant ends with
+//     the QP's state, the region and the rights: see endDirect, and mem.File.Watch.
+//  3. From then on carryOut copies, or adds, unless an earlier work request is still under way. A work request
+//     that carryOut cannot carry out, or that would fail, goes the usual way.
 //
-// Such an operation has no PSN, and no counter of the owner's knows of it. TryWrite is such a WRITE without a work
+// Such an operation has no PSN, and the owner does not count it. TryWrite is such a WRITE without a work
 // request.
 
 import (
@@ -26,25 +27,25 @@ import (
 const (
 	// A QP remembers directKeys keys of the peer's.
 	directKeys = 16
-	// A key is asked for after askFrom uses. A refusal, or the end of what was granted, makes that askMore times as
-	// many, up to askMost.
+	// A QP asks for access by a key after askFrom uses. After a refusal, or the end of a grant, it asks again after
+	// askMore times as many uses, up to askMost.
 	askFrom = 8
 	askMore = 8
 	askMost = 1 << 20
 
-	// The owner of a WRITE's target may be polling it, so that its line takes as long to come as all the rest of a
-	// WRITE up to expectMost bytes. It is asked for before.
+	// The owner of a WRITE's target may be polling the target. Then the target's cache line takes as long to come as all
+	// the rest of a WRITE up to expectMost bytes. So the line is prefetched.
 	expectMost = 64
 
 	// A QP that always has something under way is made to run dry, after dryFrom work requests in a row that could
-	// be carried out otherwise. It waits dryTime at most. If that was in vain, it tries again after twice as many,
-	// up to dryMost.
+	// be carried out otherwise. The QP waits dryTime at most. If it waits in vain, it tries again after twice as many
+	// work requests, up to dryMost.
 	dryFrom = 64
 	dryMost = 1 << 14
 	dryTime = 500 * time.Microsecond
 )
 
-// direct is what a QP knows of direct access: to the peer's memory, and of the peer's to ours.
+// direct is a QP's direct access to the peer's memory, and the peer's to ours.
 type direct struct {
 	keys   []*directKey
 	latest *directKey
@@ -59,19 +60,19 @@ type direct struct {
 type directKey struct {
 	key    verbs.RKey
 	uses   int
-	from   int // uses before it is asked for
+	from   int // uses before the QP asks for access
 	asked  bool
 	access *shm.Access // or nil
 }
 
-// granted is what the peer has.
+// granted is access that the peer has.
 type granted struct {
 	end    func()
 	forget func() // the region
 }
 
-// carryOut carries a work request out, if it can be, and completes it. The caller holds q.mu, and pushes
-// the completion.
+// carryOut carries a work request out by direct access and completes it, if the QP has access. The caller holds q.mu, and
+// pushes the completion.
 func (q *qp) carryOut(wr *verbs.SendWR) bool {
 	need, n := directNeed(wr)
 	if n == 0 || n > shm.AccessMost || need != verbs.AccessRemoteWrite && !q.t.MayRead() {
@@ -133,8 +134,8 @@ func (q *qp) tryWrite(to verbs.RemoteAddr, b []byte) bool {
 	return err == nil
 }
 
-// reach returns a key with access to n bytes of the peer's memory, and where they are in the region, or nil. It asks
-// for what there is no access to. The caller holds q.mu.
+// reach returns a key with access to n bytes of the peer's memory, and their offset in the region. Without access it
+// returns nil, and may ask for access. The caller holds q.mu.
 func (q *qp) reach(to verbs.RemoteAddr, n uint64, need verbs.Access) (k *directKey, off uint64) {
 	k = q.lane.access().find(to.RKey, q.lane.out)
 	a := k.access
@@ -149,7 +150,7 @@ func (q *qp) reach(to verbs.RemoteAddr, n uint64, need verbs.Access) (k *directK
 	return k, off
 }
 
-// carriedOut counts an operation that was carried out.
+// carriedOut counts an operation that was carried out by direct access.
 func (q *qp) carriedOut() {
 	q.traffic.direct++
 	if e := q.out.eng; !e.near.direct.Load() {
@@ -157,7 +158,7 @@ func (q *qp) carriedOut() {
 	}
 }
 
-// directNeed returns what access a work request needs, and to how many bytes: 0 for one that goes the usual way.
+// directNeed returns the access that a work request needs, and to how many bytes: 0 if it goes the usual way.
 func directNeed(wr *verbs.SendWR) (need verbs.Access, n uint64) {
 	switch wr.Op {
 	case verbs.OpRDMAWrite:
@@ -180,8 +181,8 @@ func directNeed(wr *verbs.SendWR) (need verbs.Access, n uint64) {
 	return need, uint64(wr.SGList[0].Length)
 }
 
-// operate carries a work request out on memory of the peer's, which is at an offset of a region. It reports false where
-// it has not, and err if the result of one that was carried out cannot be stored.
+// operate carries a work request out on memory of the peer's, which is at an offset of a region. done says whether the
+// operation was carried out. With done, err says that its result could not be stored.
 func (q *qp) operate(wr *verbs.SendWR, a *shm.Access, off uint64, theirs []byte) (done bool, err error) {
 	var ours mem.Span // none for inline data
 	if wr.InlineData == nil {
@@ -228,7 +229,7 @@ func operateOn(wr *verbs.SendWR, ours, theirs mem.Span) (done bool, err error) {
 	return true, ours.Place(b[:])
 }
 
-// find returns what is known of a key, which it takes note of.
+// find returns the directKey of a key, and makes one if there is none.
 func (d *direct) find(key verbs.RKey, lane *shm.Out) *directKey {
 	if k := d.latest; k != nil && k.key == key {
 		return k
@@ -250,7 +251,7 @@ func (d *direct) find(key verbs.RKey, lane *shm.Out) *directKey {
 	return k
 }
 
-// drop gives the access up.
+// drop gives up the access by a key.
 func (k *directKey) drop(lane *shm.Out) {
 	if k.access != nil {
 		lane.Return(k.access)
@@ -306,8 +307,8 @@ func (k *directKey) later() {
 	k.asked, k.uses, k.from = false, 0, min(k.from*askMore, askMost)
 }
 
-// runDry lets what is under way complete, if the QP has long posted what could be carried out otherwise. It reports
-// whether nothing is under way any more. The caller holds q.mu, which runDry gives up for a time.
+// runDry lets the work requests that are under way complete, if many in a row could have been carried out otherwise. It
+// reports whether nothing is under way any more. The caller holds q.mu, which runDry unlocks for a time.
 func (q *qp) runDry() bool {
 	d := q.lane.direct
 	if d.row++; d.row < d.dry {
@@ -329,8 +330,8 @@ func (q *qp) runDry() bool {
 	return false
 }
 
-// endDirect ends the peer's access to our memory by the QP, and the QP's to the peer's. When it returns, the peer does nothing
-// more by it.
+// endDirect ends the peer's access to our memory by the QP, and the QP's access to the peer's. When endDirect returns, the
+// peer touches our memory no more.
 func (l *lane) endDirect() {
 	d := l.direct
 	if d == nil {
@@ -341,7 +342,7 @@ func (l *lane) endDirect() {
 		k.drop(l.out)
 	}
 	for _, g := range d.granted {
-		g.end() // first: the region's end waits for it too
+		g.end() // before forget: the region's end waits for end too
 		g.forget()
 	}
 }
@@ -353,7 +354,7 @@ func (e *engine) answerAsk(in *shm.In, a shm.Ask) {
 	}
 }
 
-// grant gives the peer what its requests would get now, until something changes. It reports whether it has answered.
+// grant gives the peer the access that its requests would have now, until something changes. It reports whether it has answered.
 func (q *qp) grant(e *engine, in *shm.In, a shm.Ask) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -379,13 +380,13 @@ func (q *qp) grant(e *engine, in *shm.In, a shm.Ask) bool {
 		}
 	}
 	q.lane.access().add(a.Slot, granted{end, s.File.Watch(made, made.Revoke)})
-	if s.File.Detached() { // before the watch began: the peer would write to what the region was
+	if s.File.Detached() { // before the watch began: the peer would write to the region's former memory
 		end()
 	}
 	return true
 }
 
-// access returns what the QP knows of direct access.
+// access returns the QP's direct access, and makes it at first use.
 func (l *lane) access() *direct {
 	if l.direct == nil {
 		l.direct = &direct{dry: dryFrom}
@@ -393,7 +394,7 @@ func (l *lane) access() *direct {
 	return l.direct
 }
 
-// add takes note of what the peer was granted. What it had by the same slot it has returned.
+// add takes note of access that the peer was granted. The peer has returned the access that it had by the same slot.
 func (d *direct) add(slot uint32, g granted) {
 	if old, ok := d.granted[slot]; ok {
 		old.end()
@@ -411,7 +412,7 @@ func (q *qp) grants(e *engine, in *shm.In, a shm.Ask) bool {
 		in.From() == q.out.dst.Addr().WithZone("") && uint32(q.t.DestQPN()) == a.From
 }
 
-// rights are what the peer of q may do.
+// rights are the accesses that q's peer may have.
 func (q *qp) rights() verbs.Access {
 	attr := q.t.Attr()
 	rights := attr.Access & (verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic)

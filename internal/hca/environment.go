@@ -7,11 +7,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// QPEnvironment is what the environment says of QPs, on whatever network they are.
+// QPEnvironment are the settings of QPs in the environment, on whatever network the QPs are.
 type QPEnvironment struct {
 	Congestion verbs.CongestionControl
 	Routing    verbs.AdaptiveRouting
-	Standard   bool // packets of the standard alone
+	Standard   bool // no extensions
 }
 
 // ReadQPEnvironment reads ADVERB_CONGESTION, ADVERB_ROUTING and ADVERB_EXTENSIONS. The error is the first.

@@ -1,15 +1,15 @@
 package hca
 
-// A short SEND between processes of this host most often meets a receive, and nothing else is under way. It then takes
-// the fast path, which is a SEND's way by a lane without what packets need for networks:
+// A short SEND between processes of this host most often meets a receive, and nothing else is under way. Such a SEND takes
+// the fast path, which goes by a lane without the headers and states that packets need for networks:
 //
 //  1. PostSend hands SENDs to postFast. transport.QP.SendFast takes one if the QP is calm, and writes its payload
 //     into the lane, behind a fastHeader.
-//  2. fastIn, at the other end, finds the record. transport.QP.ReceiveFast executes it if it is as expected.
+//  2. fastIn, at the other end, finds the record. transport.QP.ReceiveFast executes the SEND if it is the expected one.
 //  3. The acknowledgement is a record of its own: see sendFastACK. transport.QP.AcknowledgeFast takes it.
 //
-// Whatever the transport does not take so, fastIn hands it as the packet that the record stands for. So all that goes
-// wrong does as it does with packets.
+// A record that the transport does not take is handed to the transport again, as the packet that the record stands for.
+// So errors are those of packets.
 
 import (
 	"encoding/binary"
@@ -21,14 +21,14 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// A fastHeader begins a record of the fast path. Its first byte is no opcode that a packet of a lane has. In the order
-// of their places, in the host's byte order:
+// A fastHeader begins a record of the fast path. Its first byte is no opcode that a packet of a lane has. Its fields, in
+// the host's byte order:
 //
 //	1   fastMark
 //	1   flags
 //	2   0
 //	4   destination QPN
-//	4   PSN of the message, or that is acknowledged
+//	4   PSN of the message, or the acknowledged PSN
 //	4   immediate data, or the AETH
 const (
 	fastMark = 0xff
@@ -47,7 +47,7 @@ func (q *qp) putFast(b []byte, flags byte, psn wire.PSN, last uint32) {
 	binary.NativeEndian.PutUint32(b[12:], last)
 }
 
-// fastHeader is that of a record that has come.
+// fastHeader is the header of a record that has come.
 type fastHeader struct {
 	flags uint8
 	qpn   uint32
@@ -64,7 +64,7 @@ func (h *fastHeader) decode(b []byte) {
 	h.last = binary.NativeEndian.Uint32(b[12:])
 }
 
-// messageFlags are those of the header of a message.
+// messageFlags returns the flags of a message's header.
 func messageFlags(m *transport.Message) byte {
 	flags := byte(fastMessage)
 	if m.HasImm {
@@ -76,8 +76,8 @@ func messageFlags(m *transport.Message) byte {
 	return flags
 }
 
-// postFast posts those of the work requests, which begin with a SEND, that the fast path takes, from the first on. It
-// returns how many there are. The caller holds q.mu.
+// postFast posts work requests, of which the first is a SEND, by the fast path, up to the first that the fast path does not
+// take. It returns how many it has posted. The caller holds q.mu.
 func (q *qp) postFast(wrs []verbs.SendWR) (n int) {
 	o := q.lane.out
 	if o.Broken() || !q.t.SendsFast() {
@@ -118,7 +118,7 @@ func (q *qp) postFast(wrs []verbs.SendWR) (n int) {
 	return n
 }
 
-// sendFastACK sends the ACK that is due, if it is all that q has to send. The caller holds q.mu.
+// sendFastACK sends the ACK that is due, if q has nothing else to send. The caller holds q.mu.
 func (q *qp) sendFastACK() bool {
 	if !q.t.OnlyACK() {
 		return false

@@ -28,7 +28,7 @@ type gsi struct {
 	services map[service]*serviceUse
 }
 
-// serviceUse is who uses a service: one who has claimed it, or those who share it.
+// serviceUse says who uses a service: a user that has claimed the service, or users that share it.
 type serviceUse struct {
 	claimed bool
 	shares  int
@@ -46,7 +46,7 @@ var _ verbs.ProviderGSI = (*Device)(nil)
 
 // CreateGSI implements verbs.ProviderGSI.
 func (d *Device) CreateGSI(p verbs.ProviderPD, attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.ProviderQP, error) {
-	// The other processes know this one by a block.
+	// The other processes know this process by a block.
 	if _, err := d.firstBlock(); err != nil {
 		return nil, err
 	}

@@ -6,14 +6,14 @@ package hca
 //     Where there is none the QP's packets go by the network.
 //  2. sendNear has transport.QP.Transmit write the packet into the lane: the payload is copied once. A long
 //     payload is lent: the packet stands for several, and says where in a region of ours the data lie.
-//  3. A poll at the other end, or its engine's goroutine, finds the record. nearIn checks whether it is
-//     for its QP, and hands it to the transport, which copies the payload out of the lane, or of the
-//     region that lends it.
+//  3. A poll at the other end, or its engine's goroutine, finds the record. nearIn checks whether the QP takes
+//     packets from the lane, and hands the packet to the transport, which copies the payload out of the lane, or
+//     out of the region that lends the payload.
 //
 // There is no ICRC: memory does not damage packets as networks do. There is no train, and no UDP port to
 // learn: a process that hands over a lane has been proved to be of this user. All else is as on the wire.
-// So a peer that is stopped is a silent network, with its timeouts and retries, and one that writes
-// nonsense can do no more than one that sends it.
+// So a peer that is stopped is a silent network, with its timeouts and retries, and a peer that writes
+// nonsense can do no more than a peer that sends nonsense.
 
 import (
 	"net/netip"
@@ -39,30 +39,30 @@ const (
 
 	// While packets come by lanes, or QPs have direct access, a poll that finds the lanes empty looks at the
 	// clock each farPolls-th time only. It then looks at the network and the timers if farTime has passed since
-	// the latest such look, since those cost many times as much. If something has come from the network within
-	// nearTime, each look at the clock is followed by one there. Once no lane has brought anything for nearTime,
-	// every poll looks everywhere.
+	// the latest look at the network, which costs many times as much as a look at the lanes. If a packet has come from
+	// the network within nearTime, each look at the clock is followed by a look at the network. Once no packet has come
+	// by a lane for nearTime, every poll looks everywhere.
 	farPolls = 64
 	farTime  = 10 * time.Microsecond
 	nearTime = time.Millisecond
 )
 
-// near is what an engine knows of the lanes that end at its address.
+// near is the part of an engine that looks after the lanes which end at its address.
 type near struct {
 	inbox  *shm.Inbox    // or nil
-	latest time.Duration // when something came
-	busy   bool          // and that is not long ago
+	latest time.Duration // when the latest packet came by a lane
+	busy   bool          // packets came by lanes, or QPs had direct access, within nearTime
 	skips  int           // looks since the latest one at the network or at the clock
-	far    time.Duration // when something came from the network
-	looked time.Duration // and when somebody looked there
+	far    time.Duration // when the latest packet came from the network
+	looked time.Duration // when the latest look at the network was
 	full   full
 
-	admitted bool        // the QP that is locked takes what comes by the present lane: see admits
+	admitted bool        // the QP that is locked takes packets from the present lane: see admits
 	direct   atomic.Bool // a QP had direct access not long ago
 }
 
 // full are the QPs that have found no room in their lanes. They get a turn when there is room, when the lane
-// ends, and when their patience does. Nobody spins for them: an engine that sleeps meanwhile hears the bell.
+// ends, and when their patience ends. Nobody spins for them: an engine that sleeps meanwhile hears the bell.
 type full struct {
 	n atomic.Int32 // how many, for a look without the lock
 
@@ -78,8 +78,8 @@ type fullLane struct {
 	until time.Duration
 }
 
-// lane is all that a connected QP has of the lane to its peer, and of what the two processes share beside the lane's
-// packets: lent payloads, and direct access. The QP's lock guards it.
+// lane is a connected QP's part in the lane to its peer: the packets, the payloads that the QP lends, and direct access to
+// memory. The QP's lock guards it.
 type lane struct {
 	out    *shm.Out // nil: packets go by the network
 	lent   []uint64 // positions in the lane of the records whose payloads are lent
@@ -88,8 +88,8 @@ type lane struct {
 	direct *direct  // nil before the first operation that could be direct
 }
 
-// findLane asks for a lane to the peer. Packets that somebody wants to see go by the network, and so do
-// secured ones: a QP with keys takes no others.
+// findLane asks for a lane to the peer. Packets for a middleware go by the network, and so do
+// secured packets: a QP with keys takes no others.
 func (q *qp) findLane(p path, to verbs.QPN) {
 	q.leaveLane()
 	secured := q.security != nil || q.exchange.Agreed()
@@ -101,13 +101,13 @@ func (q *qp) findLane(p path, to verbs.QPN) {
 	}
 }
 
-// kept is memory that a QP which uses lanes uses time and again. It stays in place by the QP's lock.
+// kept keeps the memory open that a QP with a lane uses time and again. The QP's lock holds it in place.
 type kept struct{ requester, responder *mem.Keeper }
 
-// keeps returns what q keeps. The caller holds q.mu.
+// keeps returns the memory that q keeps open. The caller holds q.mu.
 func (q *qp) keeps() *kept { return q.lane.keeps(&q.mu) }
 
-// keeps returns what the QP keeps, whose lock is mu. The caller holds it.
+// keeps returns the memory that the QP keeps open. mu is the QP's lock, which the caller holds.
 func (l *lane) keeps(mu *sync.Mutex) *kept {
 	if l.kept == nil {
 		l.kept = &kept{mem.NewKeeper(mu), mem.NewKeeper(mu)}
@@ -122,7 +122,7 @@ func (q *qp) leaveLane() {
 	}
 }
 
-// leave gives the lane up, and ends what goes beside its packets. It reports whether there was a lane.
+// leave gives the lane up, and ends loans and direct access. It reports whether there was a lane.
 func (l *lane) leave() bool {
 	if l.kept != nil {
 		l.kept.requester.Forget()
@@ -138,7 +138,7 @@ func (l *lane) leave() bool {
 	return true
 }
 
-// lends reports whether the peer can read a file. If it does not know the file it is told. The caller holds the
+// lends reports whether the peer can read a file. A peer that does not know the file is told of it. The caller holds the
 // lane's lock.
 func (q *qp) lends(f *mem.File) bool {
 	o := q.lane.out
@@ -154,7 +154,7 @@ func (l *lane) lend(n int, loan *transport.Loan) {
 	l.lent = append(l.out.Unread(l.lent), pos)
 }
 
-// recall takes back what is lent and the peer has not taken. The program is about to get its memory back.
+// recall takes back the payloads that the peer has not taken. The program is about to get its memory back.
 func (l *lane) recall() {
 	if len(l.lent) == 0 {
 		return
@@ -220,8 +220,8 @@ func (q *qp) fillLane(now time.Duration) (full bool, until time.Duration) {
 	return false, 0
 }
 
-// laneFull is called when q's lane has no room. The rest waits for room, unless the receiver seems to be
-// stopped: then it is lost. The caller holds the lane's lock.
+// laneFull is called when q's lane has no room. The packets that are left wait for room or, if the receiver seems to be
+// stopped, are lost. The caller holds the lane's lock.
 func (q *qp) laneFull(now time.Duration) (wait bool, until time.Duration) {
 	o := q.lane.out
 	o.Publish()
@@ -256,7 +256,7 @@ func (q *qp) awaitRoom(until time.Duration) {
 	}
 }
 
-// roomy is called when q waits for room no more: there is some, or q's patience is over. It sends by the caller's batch.
+// roomy is called when q's lane has room again, or q's patience is over. It sends by the caller's batch.
 func (q *qp) roomy(b *batch, now time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -309,8 +309,7 @@ func (f *full) finish() {
 	f.due = f.due[:0]
 }
 
-// hasRoom reports whether serveFull has something to do, QPs that have lost patience aside. If ask is set and there
-// is nothing, it asks for the bell.
+// hasRoom reports whether a lane has room for a QP that waits. If ask is set and no lane has, hasRoom asks for the bell.
 func (f *full) hasRoom(ask bool) bool {
 	if f.n.Load() == 0 {
 		return false
@@ -338,8 +337,8 @@ func (f *full) until() int64 {
 	return until
 }
 
-// receiveNear works off what has come by lanes, up to laneBatch packets of each. It returns how many there
-// were. The caller holds e.rx.
+// receiveNear works off the packets in the lanes, up to laneBatch packets of each. It returns their number. The caller
+// holds e.rx.
 func (e *engine) receiveNear(now time.Duration) (n int) {
 	if e.near.inbox == nil {
 		return 0
@@ -370,9 +369,9 @@ func (e *engine) receiveNear(now time.Duration) (n int) {
 	return n
 }
 
-// lanesFirst works off what the lanes from an address hold, before a packet of a UC QP that came from there by the
-// network. If the sender has given up a lane, what lies in it is older. RC would see that by the PSNs, but on UC each
-// message that begins is taken. q is locked before and after.
+// lanesFirst works off the packets in the lanes from an address, before a packet of a UC QP that came from that address by
+// the network. If the sender has given up a lane, the packets in the lane are older. On RC the PSNs would show this, but
+// on UC each message that begins is taken. q is locked before and after.
 func (e *engine) lanesFirst(now time.Duration, q *qp, from netip.Addr) {
 	from = from.WithZone("")
 	cur := q
@@ -381,7 +380,7 @@ func (e *engine) lanesFirst(now time.Duration, q *qp, from netip.Addr) {
 			continue
 		}
 		e.near.admitted = false
-		for end := in.End(); in.Before(end); { // the sender of another one may go on for ever
+		for end := in.End(); in.Before(end); { // the sender of a lane that goes on may send for ever
 			b := in.Next()
 			if b == nil {
 				break
@@ -430,8 +429,8 @@ func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 	return q
 }
 
-// turnTo locks the QP of a number in place of cur, which may be nil. It returns nil, and changes nothing, if there is
-// none.
+// turnTo locks the QP of a number in place of cur, which may be nil. If no QP has the number, turnTo returns nil and
+// changes nothing.
 func (e *engine) turnTo(now time.Duration, cur *qp, qpn uint32, in *shm.In) *qp {
 	if cur != nil && cur.num == qpn {
 		e.row++
@@ -451,8 +450,8 @@ func (e *engine) turnTo(now time.Duration, cur *qp, qpn uint32, in *shm.In) *qp 
 	return q
 }
 
-// admits reports whether q takes what comes by a lane. What it does not is dropped. In a row by one lane it takes what it
-// took before: it is locked meanwhile.
+// admits reports whether q takes packets from a lane. If not, the packet is dropped. For a row of packets by one lane the
+// answer stays the same, since q is locked meanwhile.
 func (e *engine) admits(q *qp, in *shm.In) bool {
 	if e.row > 1 && e.near.admitted {
 		return true
@@ -477,7 +476,8 @@ func (e *engine) takesFrom(q *qp, from netip.Addr) bool {
 }
 
 // at returns now, or looks at the clock again if somebody has used q since. The engine reads the clock before it takes
-// packets out of lanes. One may have come since then, in answer to what was sent since. The caller holds q.mu.
+// packets out of lanes. A packet may have come after that, in answer to a packet that q has sent after that. The caller
+// holds q.mu.
 func (q *qp) at(now time.Duration) time.Duration {
 	if now < q.t.Latest() {
 		return q.dev.now()
@@ -498,12 +498,12 @@ func (q *qp) handleNear(now time.Duration, p *wire.Packet, packets int, lent *sh
 	q.t.HandleRun(q.at(now), p, packets, payload)
 }
 
-// dropNear is drop for a packet that came by a lane.
+// dropNear is drop for a packet that has come by a lane.
 func (e *engine) dropNear(c dropCause, q *qp, from netip.Addr) {
 	e.drop(c, q, &link.Datagram{Src: netip.AddrPortFrom(from, 0), Dst: e.link.Addr()})
 }
 
-// idle reports whether a look need go no further, since the lanes are empty and nothing else is likely to wait.
+// idle reports whether a look may end here, since the lanes are empty and no other work is likely to wait.
 // The caller holds e.rx.
 func (e *engine) idle() bool {
 	s := &e.near
@@ -522,7 +522,7 @@ func (s *near) wantsFar(now time.Duration) bool {
 	return now-s.looked >= farTime || now-s.far < nearTime
 }
 
-// looksFar reports whether a look goes on to the network. n is how many packets it has found in the lanes. The caller
+// looksFar reports whether a look goes on to the network. n is the number of packets found in the lanes. The caller
 // holds e.rx.
 func (e *engine) looksFar(now time.Duration, n int) bool {
 	s := &e.near
@@ -541,8 +541,8 @@ func (e *engine) looksFar(now time.Duration, n int) bool {
 	return s.wantsFar(now)
 }
 
-// glance looks at the lanes alone, about as long as a look at the network takes. It reports whether there was
-// nothing. The caller holds e.rx.
+// glance looks at the lanes alone, about as long as a look at the network takes. It reports whether they were
+// empty. The caller holds e.rx.
 func (e *engine) glance() bool {
 	for range farPolls {
 		if !e.idle() {

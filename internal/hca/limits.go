@@ -2,7 +2,7 @@ package hca
 
 import "time"
 
-// What a device grants beside package limits.
+// The limits of a device beside those of package limits.
 const (
 	maxAH            = 1 << 20
 	maxMcastGrp      = 1 << 13 // groups with QPs
@@ -12,7 +12,7 @@ const (
 )
 
 const (
-	// The number of a destroyed QP goes to no other QP for qpnRest. That is longer than a connection manager
+	// The number of a destroyed QP goes to no other QP for qpnRest, which is longer than a connection manager
 	// takes to repeat a message that was lost.
 	qpnRest = 3 * time.Second
 
@@ -31,15 +31,15 @@ const (
 	trainSpace = 64 << 10
 
 	// A QP sends up to turnPackets packets that nothing on the wire paces, before others have their turn.
-	// Such are READ responses, and what UC and UD send.
+	// Nothing paces READ responses, and the packets of UC and UD.
 	turnPackets = 128
 
 	// While a program polls, each datagram would wake, for nothing, the goroutine that otherwise sleeps in
 	// the link. So the goroutine naps for napTime. It goes on napping as long as each napTime brings
 	// busyPolls polls, or busyAtWork polls and posts of which busyFinds find something: a program that has
-	// much to do with what it finds polls seldom. Each nap is then twice as long, up to napMost: the end of a
-	// nap wakes threads, which take a core from the program or its peer. For timers a nap is cut, but not
-	// below shortNap: polls serve them too.
+	// much to do with each completion polls seldom. Each nap is then twice as long, up to napMost: the end of a
+	// nap wakes threads, which take a core from the program or its peer. A timer cuts a nap short, but not
+	// below shortNap: polls serve timers too.
 	napTime    = 500 * time.Microsecond
 	napMost    = 4 * napTime
 	shortNap   = 50 * time.Microsecond
@@ -52,10 +52,9 @@ const (
 	// poll serves the others after vainPollsAlone.
 	vainPolls      = 256
 	vainPollsAlone = 4
-	// The goroutine does not see polls that find completions of UC and UD. It is told of them busyUnseen at
+	// The goroutine does not see polls that find completions of UC and UD. QPs tell it of busyUnseen such polls at
 	// a time.
 	busyUnseen = 16
-	// fewPolls polls show that the one which receives now is not the last for long. A goroutine that blocks
-	// polls twice before.
+	// fewPolls polls show that more polls will follow. A goroutine that is about to block polls only twice.
 	fewPolls = 8
 )

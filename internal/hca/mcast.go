@@ -24,7 +24,7 @@ type groups struct {
 type group struct {
 	eng  *engine
 	qps  []*qp
-	away bool // the engine's address has been away since it joined
+	away bool // the engine's address has been away since the engine joined
 }
 
 // AttachMcast implements verbs.ProviderQP.
@@ -65,7 +65,7 @@ func (g *groups) attach(addr netip.Addr, q *qp) error {
 		}
 		g.by[addr] = gr
 	case slices.Contains(gr.qps, q):
-		return nil // it has one copy of each message, however often it is attached
+		return nil // a QP has one copy of each message, however often it is attached
 	case len(gr.qps) >= maxMcastQPAttach:
 		return verbs.Errorf(verbs.ErrLimit, "%d QPs are attached (max_mcast_qp_attach)", maxMcastQPAttach)
 	}

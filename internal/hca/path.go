@@ -17,7 +17,7 @@ type path struct {
 	trafficClass uint8
 }
 
-// outbound is the way that a QP's packets take. It is set from RTR on; of UD it is that of the latest
+// outbound is the way that a QP's packets take. It is set from RTR on. A UD QP's is the way of the latest
 // datagram.
 type outbound struct {
 	path
@@ -55,8 +55,8 @@ func (d *Device) resolve(s *shard, ah *verbs.AHAttr, multicast bool) (path, erro
 	return path{eng: e, dst: netip.AddrPortFrom(remote, link.Port), trafficClass: ah.TrafficClass}, nil
 }
 
-// meet waits until what is sent by p has a neighbour to go to, if nothing would repeat what is lost before
-// that. A kernel does it too, for each AV.
+// meet waits until the system has resolved the neighbor that packets by p go to. Packets that are sent before that may be
+// lost, so meet is for QPs that repeat nothing. Kernels resolve the neighbor too, for each AV.
 func (d *Device) meet(p path) {
 	r, ok := d.netdev.(link.NeighborResolver)
 	src, dst := p.eng.addr, p.dst.Addr()
@@ -78,8 +78,8 @@ func (q *qp) setPath(p path) {
 	q.peer = peer.New(q.typ)
 }
 
-// allowMarks gives what q sends a traffic class and, if q's congestion control works by marks, has it allow them.
-// RoCEv2 uses ECT(0). Programs may have set one of the two already.
+// allowMarks gives q's packets a traffic class and, if q's congestion control works by ECN marks, makes the packets
+// ECN-capable. RoCEv2 uses ECT(0). Programs may have set ECT(0) or ECT(1) already.
 func (q *qp) allowMarks(class uint8) {
 	if q.t.AllowsMarks() && class&link.ECNMask == link.NotECT {
 		class |= link.ECT0
@@ -100,7 +100,7 @@ func (q *qp) SetCongestionControl(c verbs.CongestionControl) error {
 	if q.out.eng != nil {
 		q.allowMarks(q.t.Attr().AH.TrafficClass)
 	}
-	q.transmit(q.dev.now()) // what the former one held back
+	q.transmit(q.dev.now()) // packets that the former congestion control held back
 	return nil
 }
 
@@ -113,19 +113,19 @@ func (q *qp) SetAdaptiveRouting(r verbs.AdaptiveRouting) error {
 	}
 	q.t.SetAdaptiveRouting(r)
 	q.spread()
-	q.transmit(q.dev.now()) // what follows if a gap is not waited for any more
+	q.transmit(q.dev.now()) // a NAK, perhaps, if a gap is not waited for any more
 	return nil
 }
 
-// route makes what q sends go by p.
+// route has q's packets go by p.
 func (q *qp) route(p path) {
 	q.out.path = p
 	q.out.src = p.eng.link.Source(q.num)
 	q.out.flow = wire.NewFlow(q.out.src, p.dst)
 }
 
-// spread gives q as many source ports as it asks for and the link has. The first is the one of a QP that has no
-// choice.
+// spread gives q as many source ports as q asks for and the link has. The first is the port that q has without
+// multipath.
 func (q *qp) spread() {
 	if w := q.out.ways; w != nil {
 		q.out.src, q.out.flow, q.out.ways = (*w)[0].src, (*w)[0].flow, nil
@@ -146,10 +146,10 @@ func (q *qp) spread() {
 	q.t.SetSources(ports)
 }
 
-// The sources of sourceTries flows are looked at. A link has few, and that finds all of them.
+// The sources of sourceTries flows are looked at. A link has few sources, so these flows show all of them.
 const sourceTries = 256
 
-// routeTo makes what q sends go to a, and reports whether that is another way than before.
+// routeTo has q's packets go to a, and reports whether they went elsewhere before.
 func (q *qp) routeTo(a *ah) bool {
 	if q.out.ah == a {
 		return false

@@ -18,7 +18,7 @@ type port struct {
 	mu    sync.Mutex
 	state link.NetdevState
 	gids  [gidTableLen]netip.Addr // the zero Addr is a free entry
-	had   [gidTableLen]netip.Addr // what each entry has, or had last
+	had   [gidTableLen]netip.Addr // the address that each entry has, or had last
 	eui   verbs.GUID
 
 	netdevName string
@@ -39,11 +39,12 @@ func (d *Device) look() {
 }
 
 // refresh takes over the network interface's state. An address keeps its place in the GID table for as
-// long as the interface has it, and gets it back, if it is free, after it was away: of a state that cannot be
-// read nobody knows what it has. Changes raise events, except in the first call.
+// long as the interface has the address. If the address goes away and comes back, it gets its place back, if that is
+// free: a state that cannot be read hides addresses which the interface may have. Changes raise events, except in the
+// first call.
 func (p *port) refresh(d *Device, first bool) error {
 	select {
-	case <-d.gone: // and does not come back
+	case <-d.gone: // an interface that was gone does not come back
 		return nil
 	default:
 	}
@@ -70,7 +71,7 @@ func (p *port) refresh(d *Device, first bool) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err != nil { // no news of these: another MTU would fail posts and changes of QPs that are right
+	if err != nil { // the state does not tell these: another MTU would fail posts and changes of QPs that are right
 		s.MTU, s.SpeedMbps = p.state.MTU, p.state.SpeedMbps
 	}
 	wasUp := p.state.Up
@@ -127,8 +128,8 @@ func (d *Device) fail() {
 	}
 }
 
-// fault says why nothing can go out from an address or come to it, or nothing if that is not the
-// interface's fault.
+// fault says why the interface sends no packet from an address and receives none for it. It returns "" if the interface is
+// not at fault.
 func (p *port) fault(addr netip.Addr) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,16 +7,16 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// publish tells the program what the transport has done: first the state, so that a program that polls a
+// publish tells the program of the transport's news: first the state, so that a program that polls a
 // failed completion never sees the QP in RTS; then completions, then events. The caller holds q.mu, and
-// calls publish after every call of the transport that may have done something.
+// calls publish after every call of the transport that may have news.
 func (q *qp) publish() {
 	if q.t.HasNews(q.State()) || q.t.Established() != q.commEst.seen {
 		q.tell()
 	}
 }
 
-// tell is publish for a transport that has done something.
+// tell is publish for a transport that has news.
 func (q *qp) tell() {
 	state := q.t.State()
 	if before := q.State(); before != state {
@@ -67,15 +67,15 @@ func (q *qp) complete(done []queue.CQE, state verbs.QPState) {
 }
 
 // completeCarriedOut is publish for work requests that this end has carried out itself, by direct access: there
-// are only completions of sends, and the state is what it was. The caller holds q.mu.
+// are only completions of sends, and the state has not changed. The caller holds q.mu.
 func (q *qp) completeCarriedOut() {
 	if done := q.t.Completions(); len(done) > 0 {
 		q.sendCQ.Push(done)
 	}
 }
 
-// flushReceives completes all posted receives of a QP that is in error with WCFlushErr. Those of an SRQ
-// are everybody's: an event says that this QP takes no more.
+// flushReceives completes all posted receives of a QP that is in error with WCFlushErr. The receives of an SRQ
+// serve other QPs: an event says that this QP takes no more of them.
 func (q *qp) flushReceives() {
 	if q.srq != nil {
 		if !q.lastWQE {
@@ -89,7 +89,7 @@ func (q *qp) flushReceives() {
 	}
 }
 
-// explainLoss adds to the cause of a timeout what the host and the link know.
+// explainLoss adds the faults of the network interface and of the link to the cause of a timeout.
 func (q *qp) explainLoss(cause error) error {
 	if q.out.eng == nil {
 		return cause
@@ -123,8 +123,8 @@ func (c *commEst) tell(d *Device) {
 	}
 }
 
-// isAsked reports whether a connection manager waits for the peer's first request: that end has been asked
-// for the connection. It answers the peer before q sends, and so finds the neighbor.
+// isAsked reports whether a connection manager waits for the peer's first request: this end is then the passive side of
+// the connection. The connection manager answers the peer before q sends, and so resolves the neighbor.
 func (q *qp) isAsked() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -123,8 +123,8 @@ func (q *queues) receives() transport.Receives {
 	return q.rq
 }
 
-// enter tells the receive queue of another state. RESET takes back all receives, without completions. Those of an SRQ
-// serve others.
+// enter tells the receive queue of another state. RESET takes back all receives, without completions. The receives of an
+// SRQ serve other QPs.
 func (q *queues) enter(state verbs.QPState) {
 	if q.srq == nil {
 		q.rq.Enter(state)
@@ -136,7 +136,7 @@ func (q *queues) enter(state verbs.QPState) {
 	}
 }
 
-// heldBuffers are those of packets that came before their turn.
+// heldBuffers are the buffers of packets that came ahead of missing ones.
 var heldBuffers = sync.Pool{New: func() any { return new([transport.MaxDatagram]byte) }}
 
 func (q *qp) number(n uint32, attr *verbs.ProviderQPInitAttr) {
@@ -210,7 +210,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		}
 	}
 	now := q.dev.now()
-	q.lane.endDirect() // which holds for the attributes as they were
+	q.lane.endDirect() // access was granted by the attributes as they were
 	if err := q.t.Modify(now, attr, mask); err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func (q *qp) postSend(wrs []verbs.SendWR) (n int, err error) {
 	}
 	switch {
 	case posted == 0:
-	case q.t.Corks() && q.out.eng != nil: // until the next acknowledgement, which comes soon
+	case q.t.Corks() && q.out.eng != nil: // the packets wait for the next acknowledgement, which comes soon
 	case q.mayGather():
 		q.wait()
 	default:

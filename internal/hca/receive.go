@@ -5,8 +5,8 @@ package hca
 //  1. A polling program or the engine's goroutine calls engine.receive. link.Recv fills a batch of
 //     datagrams. Each may be a train of segments, which are the packets.
 //  2. packetIn decodes a packet and finds its QP by the destination QPN.
-//  3. accept checks that the packet is from the QP's peer, by address and port, and its ICRC and
-//     P_Key. What does not fit is dropped and counted. A QP with keys decrypts it: see security.go.
+//  3. accept checks that the packet is from the QP's peer, by address and port, and checks its ICRC and
+//     P_Key. A packet that does not fit is dropped and counted. A QP with keys decrypts the packet: see security.go.
 //  4. transport.QP.HandlePacket executes a request, or completes work requests by a response. It
 //     copies data to and from memory through package mem.
 //  5. publish puts completions into the CQ, from where the program's Poll takes them.
@@ -25,7 +25,7 @@ import (
 
 const ecnMask = 0x03 // of a traffic class
 
-// counter32 is a counter that stays at its maximum once it is there, as the counters of ports do.
+// counter32 is a counter that stays at its maximum, as the counters of ports do.
 type counter32 struct{ n atomic.Uint32 }
 
 func (c *counter32) add() {
@@ -39,10 +39,10 @@ func (c *counter32) add() {
 func (c *counter32) load() uint32 { return c.n.Load() }
 
 // receive takes a batch of datagrams from the link and works it off. It returns how many there were, and when
-// they came: turns that were served before now, or a host that took the processor away, may have taken longer
-// than a probe waits. The timers of what is on its way start anew with an acknowledgement, and run from then.
-// The caller holds e.rx. A QP stays locked while packets for it follow one another, and answers after
-// the last, so that one acknowledgement serves all.
+// they came. It looks at the clock for this: turns that were served before, or a host that took the processor away, may
+// have taken longer than a probe waits. An acknowledgement restarts the timers of the packets that are under way, and
+// these timers run from the time of the acknowledgement. A QP stays locked while packets for it follow one another, and
+// answers after the last, so that one acknowledgement serves all. The caller holds e.rx.
 func (e *engine) receive(now time.Duration) (int, time.Duration, error) {
 	n, err := e.link.Recv(e.arrivals[:])
 	now = max(now, e.dev.now())
@@ -55,14 +55,14 @@ func (e *engine) receive(now time.Duration) (int, time.Duration, error) {
 		d := &e.arrivals[i]
 		segments := d.Segments()
 		if segments > 1 && isACK(d.Segment(segments-1)) {
-			// It ends the train because it is short. It was due before the rest: see gather.
+			// An acknowledgement ends the train because it is short. It was due before the rest: see gather.
 			segments--
 			q = e.packetIn(now, q, d, segments)
 		}
 		for s := range segments {
 			q = e.packetIn(now, q, d, s)
 		}
-		if q != nil && i < n-1 { // transmit publishes what the last has done
+		if q != nil && i < n-1 { // transmit publishes what the last datagram has done
 			q.publish() // the program need not wait for the rest of a long batch
 		}
 	}
@@ -87,7 +87,7 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 		return cur
 	}
 	if p.DestQP == multicastQPN {
-		if cur != nil { // multicast may take its lock
+		if cur != nil { // multicast may lock this QP
 			e.answer(now, cur)
 		}
 		e.multicast(d, segment, payload)
@@ -110,7 +110,7 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 	}
 	if q.typ == verbs.QPTypeUC && e.near.inbox != nil && e.near.inbox.Waiting() {
 		e.lanesFirst(now, q, d.Src.Addr())
-		_ = p.Decode(payload) // again: it is right
+		_ = p.Decode(payload) // again: lanesFirst has used the packet. The payload is known to be right
 	}
 	if e.row++; e.row == 2 { // more may follow
 		q.t.KeepMemory(&e.memory)
@@ -119,7 +119,7 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 	return q
 }
 
-// accept checks whether the packet is for q at all, and hands it to the transport. IBTA CA17-24, CA17-39.
+// accept checks whether the packet is for q, and hands the packet to the transport. IBTA CA17-24, CA17-39.
 func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int, payload []byte) {
 	p := &e.packet
 	switch {
@@ -162,7 +162,7 @@ func (q *qp) sendsFrom(now time.Duration, p *wire.Packet, port uint16) bool {
 	})
 }
 
-// acceptDatagram is accept for a UD QP, whose packets may come from anybody.
+// acceptDatagram is accept for a UD QP, to which anybody may send.
 func (e *engine) acceptDatagram(q *qp, d *link.Datagram, segment int, payload []byte) {
 	p := &e.packet
 	flow := wire.NewFlow(d.Src, d.Dst)

@@ -1,9 +1,9 @@
 package hca
 
-// A QP with keys sends and takes secured packets only: package secure says what they look like. The
-// packets inside are the transport's, which knows nothing of it. A packet is sealed when the transport has
+// A QP with keys sends and takes secured packets only, whose format is in package secure. The
+// packets inside are the transport's, which knows nothing of security. A packet is sealed after the transport has
 // written it and before it gets its ICRC. It is opened once its ICRC and P_Key are right, and from then on
-// is any other packet, but for its UDP port: whoever has the key is the peer, whatever port it sends from.
+// is as any other packet, but for its UDP port: whoever has the key is the peer, whatever port the packet is from.
 
 import (
 	"errors"
@@ -16,13 +16,13 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// security is what a QP that has agreed with its peer has from RTR on.
+// security holds the keys of a QP that has agreed with its peer, from RTR on.
 type security struct {
 	seal *secure.Sealer
 	open *secure.Opener
 }
 
-// protection is what a QP has of packet security. The QP's lock guards it.
+// protection is a QP's packet security. The QP's lock guards it.
 type protection struct {
 	security *security        // nil while packets are as RoCEv2 has them
 	exchange *secure.Exchange // of the QP's next connection, or nil
@@ -67,7 +67,7 @@ func (q *qp) SetSecurity(s verbs.PacketSecurity) error {
 	return nil
 }
 
-// checkSecurable refuses what comes too late.
+// checkSecurable fails unless the QP may still agree on keys.
 func (q *qp) checkSecurable() error {
 	switch state := q.t.State(); {
 	case q.closed:

@@ -14,7 +14,7 @@ func (q *qp) PeerRepeatsSelectively() error {
 		return verbs.ErrClosed
 	case state < verbs.QPStateRTR || state == verbs.QPStateErr:
 		return verbs.Errorf(verbs.ErrState, "it is in %v: agree when it is in RTR or RTS", state)
-	case q.lane.out != nil: // which loses nothing
+	case q.lane.out != nil: // a lane loses nothing
 		return nil
 	}
 	q.t.PeerIsOurs()

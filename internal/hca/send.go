@@ -5,8 +5,8 @@ package hca
 //
 //  1. verbs.QP.PostSend checks the work request, and calls qp.PostSend, which locks the QP.
 //  2. transport.QP.Post copies the work request into the send queue and numbers its packets.
-//  3. transmit asks transport.QP.Transmit for packets until there are none. The requester decides
-//     what may go, writes the headers, and copies the payload from memory into the batch's space. The
+//  3. transmit asks transport.QP.Transmit for packets until there are none. The requester decides which
+//     packets may leave, writes the headers, and copies the payload from memory into the batch's space. The
 //     copy of a whole packet's payload folds its part of the ICRC: see wire.Fold.
 //  4. A QP with keys encrypts the packet: see security.go.
 //  5. batch.add seals the packet with its ICRC, and appends it to a train or begins a new one.
@@ -46,7 +46,7 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// transmit sends what q has to send, for one turn at most. The caller holds q.mu while the link sends
+// transmit sends the packets that q has to send, for one turn at most. The caller holds q.mu while the link sends
 // too, so that packets leave in the order of their PSNs.
 func (q *qp) transmit(now time.Duration) { q.transmitBy(nil, now) }
 
@@ -56,7 +56,7 @@ func (q *qp) transmitBy(b *batch, now time.Duration) {
 	q.transmitPublished(b, now)
 }
 
-// transmitPublished is transmitBy for a caller that has published what the transport did.
+// transmitPublished is transmitBy for a caller that has called publish.
 func (q *qp) transmitPublished(b *batch, now time.Duration) {
 	q.gather.end()
 	if q.out.eng == nil && q.typ != verbs.QPTypeUD {
@@ -136,8 +136,8 @@ func (q *qp) send(b *batch, now time.Duration) {
 	b.end()
 }
 
-// cnpClass is the traffic class of congestion notifications: DSCP 48, as cards have it, so that switches may let
-// them overtake what waits. They are not to be marked themselves.
+// cnpClass is the traffic class of congestion notification packets: DSCP 48, as cards have it, so that switches may let
+// them overtake other packets. CNPs are not ECN-capable.
 const cnpClass = 48 << 2
 
 // begin prepares an empty batch for a QP's packets. folds says whether the copy of a payload folds its part of the ICRC.

@@ -10,13 +10,13 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Shard is what a further shard of a device is given.
+// Shard is the configuration of a further shard of a device.
 type Shard struct {
-	Netdev link.Netdev // which no other shard has. The device closes it
+	Netdev link.Netdev // of this shard alone. The device closes it
 	Ways
 }
 
-// Ways is what the packets of a shard need beside a network interface. All of it is optional.
+// Ways are the ways of a shard's packets beside its network interface. All of them are optional.
 type Ways struct {
 	// Claim asks for a block of 4096 QPNs for this shard alone. The block is given by the upper 12
 	// bits of its QPNs. Claim returns false where somebody else has the block. Where Claim is nil
@@ -32,7 +32,7 @@ type Ways struct {
 
 // A shard is the part of a device that some of its QPs have for themselves: their QPNs and, at each address, a link
 // and an engine. QPs of different shards share no lock while packets come and go, so that cores do not wait for one
-// another. For the network each shard is a process of its own, which gets what is for its block of QPNs.
+// another. For the network each shard is as a process of its own, which gets the packets for its blocks of QPNs.
 //
 // The first shard has all that a device has once: QP1, the UD QPs, and the multicast groups.
 type shard struct {

@@ -15,7 +15,7 @@ type Stats struct {
 	Drops Drops
 }
 
-// Drops counts datagrams that arrived and were refused, by cause.
+// Drops counts datagrams that were dropped, by cause.
 type Drops struct {
 	Malformed uint64 // no RoCEv2 packet
 	NoQP      uint64 // no QP of that number on this address

@@ -10,7 +10,7 @@ var endMutants = []mutant{
 	{"a grant made while memory is detached stays", hca + "direct.go",
 		"	if s.File.Detached() {", "	if false {", "./internal/hca", "TestDirectDetached"},
 	{"a region's end does not wait for a QP that is ending its grants", hca + "direct.go",
-		"		g.end() // first: the region's end waits for it too\n		g.forget()\n", "		g.forget()\n		g.end()\n", "./internal/hca", "TestDirectReregBeside"},
+		"		g.end() // before forget: the region's end waits for end too\n		g.forget()\n", "		g.forget()\n		g.end()\n", "./internal/hca", "TestDirectReregBeside"},
 	{"who ends a grant second hears of nobody that is stuck", shm + "access.go",
 		"			g.stuckAt, g.stuck = off, n\n", "", "./internal/shm", "TestRevokeStuck"},
 	{"grants outlive a lane that the receiver drops", shm + "access.go",

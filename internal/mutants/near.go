@@ -205,7 +205,7 @@ var nearMutants = []mutant{
 	{"a direct operation writes to memory that it was given to read", hca + "direct.go",
 		"k.access = a; !a.Write {", "k.access = a; false {", "./internal/hca", "TestDirectLies"},
 	{"what a QP has granted outlives its attributes", hca + "qp.go",
-		"	q.lane.endDirect() // which", "	// which", "./internal/hca", "TestDirectEnds"},
+		"	q.lane.endDirect() // access", "	// access", "./internal/hca", "TestDirectEnds"},
 	{"what a QP has granted outlives its failure", hca + "publish.go",
 		"		q.lane.endDirect()\n", "", "./internal/hca", "TestDirectEnds"},
 	{"who is refused access asks with each operation", hca + "direct.go",
