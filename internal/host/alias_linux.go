@@ -14,18 +14,18 @@ import (
 )
 
 // Anybody may bind any name of an abstract unix socket first, and so shut others out. But the kernel
-// tells whose a socket is. If another user has the name of a mailbox, its owner binds an alias: the name
-// with a random number behind it. Nobody can have taken that before. A process that looks for the mailbox
-// looks for aliases too, and passes over those of other users.
+// tells whose a socket is. If another user has the name of a mailbox, the mailbox's owner binds an alias: the name
+// with a random number behind it. Nobody can have bound the alias before. A process that looks for the mailbox
+// looks for aliases too, and passes over the aliases of other users.
 //
 // A mailbox must have one owner among the processes of a user. So a process that has bound the name or an
-// alias then looks whether another process of this user has one of them, and lets go if so. Of two that look
+// alias then looks whether another process of this user has one of them, and lets go if so. Of two processes that look
 // at the same time both let go, never none.
 
 // alias returns a name that a mailbox can have instead of its own.
 func (n boxName) alias() string { return n.String() + "/" + randomHex() }
 
-// randomHex is what stands behind a name that nobody can have taken before.
+// randomHex returns a random number that makes a name which nobody can have bound before.
 func randomHex() string { return hex.EncodeToString(binary.BigEndian.AppendUint64(nil, rand.Uint64())) }
 
 // eachSocket calls f for the unix datagram sockets of this network namespace that have an abstract name.
@@ -57,7 +57,7 @@ func plainName(name string) string {
 // bearers are the sockets that have the name of a mailbox or an alias of it.
 type bearers struct {
 	mine  []user.Socket // of this user: two at most, since more would not change anything
-	plain user.Socket   // the one with the name itself, of any user; the zero value if nobody has bound it
+	plain user.Socket   // the socket with the name itself, of any user; the zero value if nobody has bound the name
 }
 
 // bearersOf looks for the sockets of a mailbox.
@@ -87,12 +87,12 @@ func (b *bearers) besides(inode uint64) bool {
 	return slices.ContainsFunc(b.mine, func(s user.Socket) bool { return s.Inode != inode })
 }
 
-// aliases finds the aliases of mailboxes. It remembers those of this user, and asks the kernel now and
-// then: what others bind costs neither memory nor more than a share of the time.
+// aliases finds the aliases of mailboxes. It remembers the aliases of this user, and asks the kernel for names now and
+// then: the names of other users cost no memory, and a share of the time at most.
 type aliases struct {
 	list func(func(user.Socket)) error // eachSocket, but in tests
 	mine map[string]string             // by the plain name
-	next time.Time                     // when it may ask the kernel again
+	next time.Time                     // when of may ask the kernel again
 }
 
 // of returns the name by which a mailbox of this user can be reached.

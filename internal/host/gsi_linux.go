@@ -13,11 +13,10 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// A datagram for QP1 goes to the process that owns what it names. If it begins a conversation, that
-// is a service. Otherwise it is the block that the communication ID belongs to. If nobody owns
-// that, the datagram still goes to a process with a QP1, which tells the sender that there is
-// nobody: to the process where it has arrived or, if that has no QP1, to the one that stands in for
-// all at that address.
+// A datagram for QP1 goes to the process that owns the service or the block which the datagram names. A datagram that
+// begins a conversation names a service. Any other names a block, by its communication ID. If the service or block has no
+// owner, the datagram still goes to a process with a QP1, which tells the sender so: to the process where the datagram
+// has arrived or, if that has no QP1, to the process that stands in for all at the address.
 
 // ClaimService claims the messages to QP1 that ask for a service of an address. It returns false if they
 // are claimed already, with an error that is verbs.ErrBusy and says by whom if that is another process. The same holds
@@ -29,8 +28,8 @@ func (n *Netdev) ClaimService(addr netip.Addr, service uint64) (release func(), 
 	return n.claimService(serviceName(addr, service), 0)
 }
 
-// claimService does what ClaimService does, for the one who has the share with an inode or, if that is 0, for one who
-// has none.
+// claimService is ClaimService for the holder of the share with an inode or, if the inode is 0, for a process without a
+// share.
 func (n *Netdev) claimService(name boxName, share uint64) (release func(), ok bool, err error) {
 	addr, service := name.addr, name.service
 	n.mu.Lock()
@@ -102,9 +101,8 @@ func (n *Netdev) ServeGSI(on bool) {
 	}
 }
 
-// standIn makes this process the one that stands in for all at an address: it receives what comes
-// for QP1 and belongs to nobody. Nothing happens if this process has no QP1, or if another one
-// stands in already. The caller holds n.mu.
+// standIn makes this process stand in for all at an address: it receives the datagrams for QP1 that belong to nobody.
+// standIn does nothing if this process has no QP1, or if another one stands in already. The caller holds n.mu.
 func (n *Netdev) standIn(addr netip.Addr) {
 	name := gsiName(addr)
 	if !n.gsi.Load() || n.closed || n.named[name] != nil {
@@ -141,7 +139,7 @@ func (n *Netdev) dropNamed(name boxName) {
 	}
 }
 
-// owns reports whether this process owns what a name stands for.
+// owns reports whether this process owns the block, service or address of a name.
 func (n *Netdev) owns(name boxName) bool {
 	if name.kind == blockBox {
 		return n.owned[name.block].Load()
@@ -161,8 +159,7 @@ func route(b []byte) (wire.Route, bool) {
 	return wire.CMRoute(p.Payload)
 }
 
-// addressee returns what a datagram for QP1 names. It reports false if the datagram names nothing
-// that can be owned.
+// addressee returns the service or block that a datagram for QP1 names. It reports false if the datagram names neither.
 func (l *Link) addressee(b []byte) (boxName, bool) {
 	r, ok := route(b)
 	switch {
@@ -211,8 +208,8 @@ func (l *Link) passCancel(d *link.Datagram) {
 	}
 }
 
-// passMAD passes a datagram for QP1 on to its owner. If it belongs to nobody, this process takes it
-// or, if it has no QP1, the one that stands in.
+// passMAD passes a datagram for QP1 on to its owner. If the datagram has no owner, this process takes it
+// or, if this process has no QP1, the process that stands in.
 func (l *Link) passMAD(d *link.Datagram) {
 	if isCancel(d.Payload) {
 		l.passCancel(d)

@@ -10,7 +10,7 @@ import (
 )
 
 // holder says which process has bound a mailbox, for an error message. The kernel tells everybody that
-// a process has bound it, but names only processes that we may look into.
+// a process has bound the mailbox, but names only processes that we may look into.
 func holder(name boxName) string {
 	b, err := bearersOf(name)
 	if err != nil {

@@ -7,7 +7,7 @@ const (
 	blockBits = 12
 	numBlocks = 1 << (24 - blockBits)
 
-	// specialBlock contains QP0, which nobody has, and QP1, which all processes share.
+	// specialBlock contains QP0, which no process has, and QP1, which all processes share.
 	specialBlock = 0
 
 	// controlBlock contains the multicast QPN, which is its last. The others stand for the sockets
@@ -15,8 +15,8 @@ const (
 	controlBlock = numBlocks - 1
 )
 
-// Messages that are held for another process. They wait until it has room in its mailbox, or until
-// it has proved that it is of the same user.
+// Messages that are held for another process. They wait until the process has room in its mailbox, and
+// has proved that it is of the same user.
 const (
 	heldPerOwner = 2048 // messages for one process
 	maxHeld      = 4096 // messages for all processes
@@ -24,7 +24,7 @@ const (
 	// Messages for a process that gives no sign of life are held for holdTime.
 	holdTime = time.Second
 
-	// Attempts to send what is held are retryMin to retryMax apart.
+	// Attempts to send held messages are retryMin to retryMax apart.
 	retryMin = time.Millisecond
 	retryMax = 16 * time.Millisecond
 )
@@ -47,8 +47,8 @@ const (
 	maxLookups = 64
 	maxCancels = 16
 
-	// Strangers may open many of the unix sockets of the host, and to list them takes time. So between two
-	// lists there is a pause, listShare times as long as the first one took.
+	// Strangers may open many unix sockets on the host, and to list the sockets takes time. So between two
+	// lists there is a pause, listShare times as long as the first list took.
 	listShare = 50
 )
 
@@ -61,11 +61,11 @@ const (
 	// time.
 	probeAgain = 10 * time.Millisecond
 
-	// firstProbes is the number of sockets that the first survey looks for, maxProbes that of any.
+	// The first survey looks for firstProbes sockets, and any survey for maxProbes at most.
 	firstProbes = 16
 	maxProbes   = 1024
 
-	// Up to probeWindow answers may be outstanding. They have to fit into a mailbox.
+	// Up to probeWindow answers may be outstanding. The answers have to fit into a mailbox.
 	probeWindow = 8
 )
 
@@ -87,12 +87,12 @@ const (
 	// Up to injectedDatagrams datagrams that others have passed on wait for Recv.
 	injectedDatagrams = 4096
 
-	// One Recv reads up to strayBatches batches if they contain nothing for this process. It does not read
+	// One Recv reads up to strayBatches batches if they contain nothing for this process. Recv does not read
 	// on for ever, because its caller has timers to serve too.
 	strayBatches = 4
 
-	// A process that leaves an address reads up to leaveBatches batches of what has come for others, and waits
-	// leaveTime at most until they have taken it.
+	// A process that leaves an address reads up to leaveBatches batches of datagrams for others, and waits
+	// leaveTime at most until the others have taken the datagrams.
 	leaveBatches = 64
 	leaveTime    = 250 * time.Millisecond
 

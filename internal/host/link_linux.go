@@ -23,11 +23,11 @@ type Link struct {
 	passed  atomic.Uint64 // datagrams that were passed on to another process
 	strayed atomic.Uint64 // datagrams that were lost, for want of a receiver or of room
 
-	parted   atomic.Bool // only what is for others still counts
+	parted   atomic.Bool // only datagrams for other processes still count
 	closed   atomic.Bool
 	inboxLen atomic.Int32 // datagrams in inbox that Recv has not returned, to be read without the lock
 	mu       sync.Mutex
-	inbox    []link.Datagram // what did not come from the network, or not directly
+	inbox    []link.Datagram // datagrams from other processes, and those of trains that were taken apart
 	taken    int             // how many of inbox Recv has returned
 
 	hearsBell bool // Wait ends when the bell of the lanes rings; owned by Wait
@@ -44,8 +44,8 @@ func newLink(n *Netdev, u *udp.Link) *Link {
 	return l
 }
 
-// Recv implements link.Link. At least half of the batch is left for what comes from the network,
-// however much others have passed on.
+// Recv implements link.Link. At least half of the batch is left for datagrams from the network,
+// however many others have passed on.
 func (l *Link) Recv(batch []link.Datagram) (int, error) {
 	n := 0
 	if l.inboxLen.Load() > 0 {
@@ -56,7 +56,7 @@ func (l *Link) Recv(batch []link.Datagram) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		// The common case is that all are ours.
+		// Most often all datagrams are ours.
 		if n += l.sort(batch[n : n+got]); n > 0 || got == 0 {
 			return n, nil
 		}
@@ -64,11 +64,11 @@ func (l *Link) Recv(batch []link.Datagram) (int, error) {
 	return 0, nil // there may be more: Wait returns at once then
 }
 
-// sort moves what is for this process to the front of batch, and passes on the rest. It returns how
-// many datagrams and trains it has kept.
+// sort moves the datagrams and trains for this process to the front of batch, and passes on the rest. It returns how
+// many it has kept.
 func (l *Link) sort(batch []link.Datagram) int {
 	kept := 0
-	behind := false // a train has put some of ours into the inbox, and the rest must not overtake that
+	behind := false // datagrams of a train are in the inbox, and the rest must not overtake them
 	for i := range batch {
 		if !l.allOurs(&batch[i]) {
 			behind = l.takeApart(&batch[i]) || behind
@@ -96,8 +96,8 @@ func (l *Link) allOurs(d *link.Datagram) bool {
 	return true
 }
 
-// isOurs reports whether this process keeps a datagram, of payload b. It keeps what is for its QPs,
-// and what is for nobody's.
+// isOurs reports whether this process keeps a datagram, of payload b. It keeps datagrams for its own QPs,
+// and datagrams for QPs of nobody.
 func (l *Link) isOurs(d *link.Datagram, b []byte) bool {
 	qpn, ok := destQP(b)
 	block := qpn >> blockBits
@@ -110,9 +110,9 @@ func (l *Link) isOurs(d *link.Datagram, b []byte) bool {
 	return d.Dst != l.Addr() // every member of a multicast group has got its own copy
 }
 
-// takeApart deals with the datagrams of a train one by one. The kernel joins what comes from one
-// source to a train, even if it is for QPs of several processes. What is ours is put into the
-// inbox; injected reports that there was any.
+// takeApart deals with the datagrams of a train one by one. The kernel joins the datagrams of one
+// source to a train, even if they are for QPs of several processes. Our datagrams are put into the
+// inbox; injected reports whether there were any.
 func (l *Link) takeApart(d *link.Datagram) (injected bool) {
 	for s := range d.Segments() {
 		one := *d
@@ -147,8 +147,8 @@ func destQP(b []byte) (uint32, bool) {
 }
 
 // pass passes a datagram on to the owner of a mailbox. It reports whether the datagram was sent,
-// and whether the mailbox has an owner. What has been passed on once is not passed on again: it
-// does not come here.
+// and whether the mailbox has an owner. A datagram that has been passed on once does not come here, and so is not
+// passed on again.
 func (l *Link) pass(to boxName, d *link.Datagram) (sent, found bool) {
 	if s := l.netdev.sibling(to); s != nil {
 		return s.take(l.Addr().Addr(), *d), true
@@ -202,9 +202,9 @@ func (l *Link) takeInjected(batch []link.Datagram) int {
 	return n
 }
 
-// Settle implements link.Settler: it waits until the program knows this process. Before that,
-// datagrams for this process come by way of others. Those that come directly afterwards may
-// overtake them.
+// Settle implements link.Settler: it waits until the BPF program knows this process. Before that,
+// datagrams for this process come by way of other processes. Datagrams that come directly afterwards may
+// overtake these.
 func (l *Link) Settle() {
 	if l.netdev.owners.Load() == nil {
 		return // no QPs, so nothing comes
@@ -234,7 +234,7 @@ func (l *Link) Depart() {
 	}
 }
 
-// part ends what this process does at the address for all.
+// part ends the services of this process to the others at the address.
 func (l *Link) part() {
 	if !l.parted.Swap(true) {
 		l.netdev.forget(l)

@@ -14,7 +14,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/user"
 )
 
-// boxName says what a process owns by owning a mailbox. It determines the mailbox' name.
+// boxName is the block, service or address that a process owns with a mailbox. It determines the name of the mailbox's
+// socket.
 type boxName struct {
 	kind    boxKind
 	block   uint32     // blockBox
@@ -52,8 +53,8 @@ func (n boxName) String() string {
 	return fmt.Sprintf("@adverb/qpn/%03x", n.block)
 }
 
-// mailbox is a unix socket. The process that has bound it owns what its name stands for, and
-// receives there what other processes pass on.
+// mailbox is a unix socket. The process that has bound the socket owns the block, service or address of the socket's
+// name, and receives by the socket the datagrams that other processes pass on.
 type mailbox struct {
 	name boxName
 	file *os.File
@@ -63,9 +64,9 @@ type mailbox struct {
 // errTaken is the error for a mailbox that has an owner.
 var errTaken = errors.New("it has an owner")
 
-// openMailbox makes this process the owner of a mailbox. It takes an alias if another user has the name.
-// Of those who stand in for all at an address each tries often, so they have no aliases. Otherwise it asks
-// the kernel for all unix sockets, which may take long.
+// openMailbox makes this process the owner of a mailbox. It takes an alias if another user has the name. It asks
+// the kernel for all unix sockets for this, which may take long. So the mailboxes of those who stand in for all at an
+// address have no aliases: many processes try often to open one.
 func openMailbox(name boxName) (*mailbox, error) {
 	m, err := bindMailbox(name, name.String())
 	if name.kind == gsiBox {
@@ -129,8 +130,7 @@ func bindMailbox(name boxName, as string) (*mailbox, error) {
 // serve calls handle for each message of a process of the same user, until the mailbox closes.
 func (m *mailbox) serve(handle func([]byte)) {
 	buf := make([]byte, maxMessage)
-	// There is room for the credentials only. So file descriptors that somebody sends along are not
-	// received.
+	// There is room for the credentials only. So descriptors that come with a message are not received.
 	oob := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
 	var n, oobn, flags int
 	var err error
@@ -160,8 +160,8 @@ func (m *mailbox) close() { m.file.Close() }
 // messages there: 11 by default.
 type outlet struct{ fd int }
 
-// connect connects to the socket that is bound to a name now. If its process ends, the outlet
-// breaks. It never leads to the process that binds the name next.
+// connect connects to the socket that is bound to a name now. If the socket's process ends, the outlet
+// breaks. The outlet never leads to the process that binds the name next.
 func connect(name string) (*outlet, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -174,7 +174,7 @@ func connect(name string) (*outlet, error) {
 	return &outlet{fd}, nil
 }
 
-// send reports whether the message was sent, for which there must be room, and whether the owner
+// send sends a message if the mailbox has room. It reports whether the message was sent, and whether the mailbox's owner
 // still lives.
 func (o *outlet) send(b []byte) (sent, alive bool) {
 	switch unix.Sendto(o.fd, b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) {

@@ -12,7 +12,7 @@ import (
 //	byte 0      kind
 //	byte 1      version
 //	bytes 2-3   block of the sender, whose mailbox gets the answer
-//	bytes 4-11  nonce; of a datagram its IPv6 flow label, 0 where nothing is known of it
+//	bytes 4-11  nonce; of a datagram its IPv6 flow label, 0 if that is not known
 //	then        datagram: address (16), source (16), source port (2), traffic class (1), payload
 //	            here:     address (16), index (2), blocks (2 each)
 type message struct {
@@ -32,7 +32,7 @@ type kind uint8
 
 const (
 	whoMessage      kind = 1 // asks for proof that the receiver is of the same user
-	meMessage       kind = 2 // answers that; the credentials are the proof
+	meMessage       kind = 2 // answers a whoMessage; the credentials are the proof
 	datagramMessage kind = 3 // carries a datagram for the receiver
 	hereMessage     kind = 4 // answers a probe: which blocks the process behind the socket has claimed
 )

@@ -49,9 +49,9 @@ func Share(n *udp.Netdev) *Netdev {
 	return d
 }
 
-// Alone returns nil where this process can know others of its user by the kernel's word. Else it says why it cannot. It
-// then shares nothing with them, as on other systems: neither addresses nor memory, and no will. So it is in a sandbox that
-// refuses what sharing needs: SO_REUSEPORT, or unix sockets whose messages have the sender's credentials.
+// Alone returns nil where the kernel tells this process which others are of its user. Else it says why the kernel does not.
+// The process then shares nothing with others, as on other systems: neither addresses nor memory, and no will. This is the
+// case in a sandbox that refuses SO_REUSEPORT, or unix sockets whose messages have the sender's credentials.
 func Alone() error {
 	if err := user.Self(); err != nil {
 		return err
@@ -60,7 +60,7 @@ func Alone() error {
 		return err
 	}
 	fd, err := credentialSocket()
-	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) { // it is no sandbox
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) { // no sandbox's doing
 		return nil
 	}
 	if err == nil {
@@ -70,9 +70,9 @@ func Alone() error {
 }
 
 // Shard returns a further Netdev of the same network interface, for another shard of the device. Its links have
-// sockets of their own, which get what is for its own blocks, as if it were that of another process. No process gives
-// its will to it: this one would die with it. Shard is called before anything else is. It returns nil if this process is
-// alone: an address has one link then.
+// sockets of their own, which get the datagrams for its own blocks, as if it were another process's. No process hands
+// its will to a further shard: the first shard takes wills. Shard is called before anything else is. It returns nil if
+// this process is alone: an address has one link then.
 func (n *Netdev) Shard() *Netdev {
 	if n.alone != nil {
 		return nil
@@ -83,8 +83,8 @@ func (n *Netdev) Shard() *Netdev {
 	return s
 }
 
-// sibling returns the Netdev of another shard of the device that owns what a name stands for, or nil. What is for it
-// needs no mailbox.
+// sibling returns the Netdev of another shard of the device that owns the block, service or address of a name, or nil.
+// Datagrams for a sibling need no mailbox.
 func (n *Netdev) sibling(name boxName) *Netdev {
 	for _, s := range *n.family {
 		if s != n && s.owns(name) {
@@ -94,7 +94,7 @@ func (n *Netdev) sibling(name boxName) *Netdev {
 	return nil
 }
 
-// take takes a datagram that has come to another shard. It reports false if it has no link at the address.
+// take takes a datagram that has come to another shard. It reports false if this shard has no link at the address.
 func (n *Netdev) take(addr netip.Addr, d link.Datagram) bool {
 	n.mu.Lock()
 	l := n.links[addr]

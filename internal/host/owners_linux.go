@@ -24,11 +24,11 @@ type owners struct {
 	byName  map[boxName]*owner
 	byNonce map[uint64]*owner // those with an outlet, by the nonce that they were asked with
 	held    int               // messages held for all owners
-	emptied chan struct{}     // closed when held is 0; nil while nobody waits for that
+	emptied chan struct{}     // closed when held is 0; nil while nobody waits for this
 	outlets int               // how many are open
 	turn    uint64            // counts the uses of owners, so that the oldest is known
 	swept   uint64            // turn at the latest sweep
-	sweeper *time.Timer       // for the next one; nil when there is none to come
+	sweeper *time.Timer       // for the next sweep; nil if none is due
 
 	aliases aliases
 
@@ -47,13 +47,13 @@ type owner struct {
 	lastProgress time.Time // when the owner was found, was found absent, or took a message that had waited
 	used         uint64    // owners.turn at the latest use
 	nonce        uint64
-	proved       bool // it has answered with the credentials of this user
+	proved       bool // the owner has answered with the credentials of this user
 
-	held  [][]byte      // messages, held until it has proved that and has room
-	delay time.Duration // until the next attempt to send them; 0 when there is none
+	held  [][]byte      // messages, held until the owner has proved its user and has room
+	delay time.Duration // until the next attempt to send the messages; 0 when none is due
 }
 
-// pass sends a message to the owner of a mailbox: at once, or once the owner has room and has
+// pass sends a message to the owner of a mailbox: at once, or as soon as the owner has room and has
 // proved that it is of this user. pass does not block. sent is false if the message is certainly
 // lost, and found is false if the reason is that the mailbox has no owner.
 func (o *owners) pass(name boxName, msg []byte) (sent, found bool) {
@@ -61,7 +61,7 @@ func (o *owners) pass(name boxName, msg []byte) (sent, found bool) {
 	defer o.mu.Unlock()
 	w := o.find(name)
 	if w == nil {
-		return false, true // it may have an owner
+		return false, true // the mailbox may have an owner
 	}
 	if w.proved && len(w.held) == 0 {
 		sent, alive := w.out.send(msg)
@@ -88,8 +88,8 @@ func (o *owners) pass(name boxName, msg []byte) (sent, found bool) {
 	return true, true
 }
 
-// answer sends a message to the owner of a block, which need not have proved anything: the message
-// must contain nothing that other users may not know. It is lost if there is no room. A process
+// answer sends a message to the owner of a block, which need not have proved its user: the message
+// must contain nothing that other users may not know. The message is lost if the mailbox has no room. A process
 // that gets no answer asks again.
 func (o *owners) answer(block uint32, m *message) {
 	o.mu.Lock()
@@ -106,7 +106,7 @@ func (o *owners) answer(block uint32, m *message) {
 	}
 }
 
-// retry makes an attempt to send what is held after delay, unless there is one to come already.
+// retry tries to send the held messages after delay, unless an attempt is due already.
 func (o *owners) retry(w *owner, delay time.Duration) {
 	if w.delay != 0 {
 		return
@@ -121,8 +121,8 @@ func (o *owners) retry(w *owner, delay time.Duration) {
 	})
 }
 
-// flush sends as much of what is held as it can. For the rest it tries again after delay, but it
-// gives up a process that gives no sign of life.
+// flush sends as many held messages as the mailbox has room for. It tries again after delay for the rest, unless
+// the process gives no sign of life.
 func (o *owners) flush(w *owner, delay time.Duration) {
 	n := 0
 	for ; n < len(w.held) && w.proved; n++ {
@@ -153,7 +153,7 @@ func (o *owners) flush(w *owner, delay time.Duration) {
 	}
 }
 
-// find returns the owner of a mailbox. It looks for the owner if it does not know it. It returns
+// find returns the owner of a mailbox. If the owner is not known, find looks for it. It returns
 // nil if it may not look at present.
 func (o *owners) find(name boxName) *owner {
 	o.turn++
@@ -193,8 +193,8 @@ func (o *owners) reach(w *owner) bool {
 	return true
 }
 
-// absent takes note that a mailbox has no owner. It does not for services: a process that has just
-// claimed one must be found at once, or the client would be told that nobody serves it. Besides,
+// absent takes note that a mailbox has no owner, but for the mailboxes of services: a process that has just
+// claimed a service must be found at once, or the client would be told that nobody serves it. Besides,
 // the network can name any number of services.
 func (o *owners) absent(w *owner) {
 	if w.name.kind == serviceBox {
@@ -238,7 +238,7 @@ func (o *owners) sweepSoon() {
 	}
 }
 
-// sweepAgain sweeps, and goes on with that while there is something to sweep.
+// sweepAgain sweeps, and has itself called again while owners are known.
 func (o *owners) sweepAgain() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -251,14 +251,14 @@ func (o *owners) sweepAgain() {
 
 // sweep closes the outlets that have not been used since the sweep before. The kernel does not tell
 // when the process at the other end of an outlet ends, and an outlet to a process that lives is
-// opened again when it is needed. sweep forgets names that had no owner, too: a flood may make up many.
+// opened again when it is needed. sweep forgets names without an owner, too: a flood may make up many names.
 func (o *owners) sweep() {
 	for _, w := range o.byName {
 		switch {
 		case w.used > o.swept || len(w.held) > 0:
 		case w.out != nil:
 			o.retire(w)
-		default: // it was absent
+		default: // the mailbox had no owner
 			delete(o.byName, w.name)
 		}
 	}
@@ -278,7 +278,7 @@ type outletPool struct {
 	open atomic.Int32
 
 	mu      sync.Mutex
-	holders map[*owners]struct{} // those that may have outlets
+	holders map[*owners]struct{} // the owners that may have outlets
 }
 
 func newOutletPool() *outletPool { return &outletPool{holders: map[*owners]struct{}{}} }
@@ -336,8 +336,8 @@ func (p *outletPool) leave(o *owners) {
 	delete(p.holders, o)
 }
 
-// oldest returns the owner with an outlet that has not been used for the longest time. Owners that
-// have not proved who they are come first. So a stranger who binds many names displaces no process
+// oldest returns the owner whose outlet has not been used for the longest time. Owners that
+// have not proved their user come first. So a stranger who binds many names displaces no process
 // of this user.
 func (o *owners) oldest() *owner {
 	var old *owner
@@ -374,8 +374,8 @@ func (o *owners) gone(w *owner) {
 	}
 }
 
-// prove takes note that the owner which was asked with a nonce is of this user. It sends what was
-// held for that owner.
+// prove takes note that the owner which was asked with a nonce is of this user. It sends the messages that were
+// held for the owner.
 func (o *owners) prove(nonce uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -397,7 +397,7 @@ func (o *owners) letGo(n int) {
 	}
 }
 
-// drain waits until others have taken what is held for them, but not longer than d.
+// drain waits until other processes have taken the messages that are held for them, but not longer than d.
 func (o *owners) drain(d time.Duration) {
 	o.mu.Lock()
 	if o.held == 0 {

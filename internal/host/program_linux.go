@@ -18,7 +18,7 @@ const (
 	fewSteered = 600
 )
 
-// noSocket is the index of no socket. The kernel then chooses one by its hash.
+// noSocket is the index of no socket. The kernel then chooses a socket by its hash.
 const noSocket = 1<<32 - 1
 
 // destQPOffset is the offset of the word that ends with the destination QPN, in the BTH.
@@ -29,7 +29,7 @@ const destQPOffset = 4
 // each block that a process has claimed, and program takes the first most of them. All other blocks go
 // to the index other: it should be that of a process which is not stopped.
 //
-// A datagram that is too short to have a QPN ends the program at the load. It goes to index 0.
+// A datagram that is too short to have a QPN ends the program at the load, and goes to index 0.
 func program(steer map[uint32]int, most int, other uint32) []bpf.Instruction {
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: destQPOffset, Size: 4},

@@ -16,12 +16,12 @@ import (
 	"github.com/adverb-rdma/adverb/internal/user"
 )
 
-// Those who share a service get nothing of it, and keep others from claiming it. So a share is a unix socket that nobody
-// sends to. Its name is that of the share with a random number behind it, and each process that shares has one. Who binds
-// one then looks for a mailbox of the service, and who binds a mailbox then looks for shares. Of two that look at the
-// same time both let go, never none.
+// Processes that share a service get no message for it, and keep others from claiming it. So a share is a unix socket that
+// nobody sends to. The socket's name is the share's with a random number behind it, and each process that shares has a
+// socket. A process that has bound a share then looks for a mailbox of the service, and a process that has bound a mailbox
+// then looks for shares. Of two processes that look at the same time both let go, never none.
 
-// shareName is how the names of a service's shares begin. It ends where the random number begins.
+// shareName returns the beginning of the names of a service's shares, up to the random number.
 func shareName(name boxName) string {
 	return fmt.Sprintf("@adverb/shr/%v/%016x/", name.addr, name.service)
 }

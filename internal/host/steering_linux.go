@@ -17,24 +17,23 @@ import (
 
 var start = time.Now().Add(-time.Hour)
 
-// sinceStart is a time that goes on evenly. The wall clock may be set back, and then nothing would seem
-// to be due for long.
+// sinceStart is a monotonic time. The wall clock may be set back, and then nothing would seem to be due for long.
 func sinceStart() time.Duration { return time.Since(start) }
 
-// steering keeps the program of an address up to date. A survey finds out which process is behind
+// steering keeps the BPF program of an address up to date. A survey finds out which process is behind
 // which socket: it sends a probe to each index, the program delivers the probe to the socket of
-// that index, and the process that receives it answers with its blocks. Beyond the last index the
+// that index, and the process that receives the probe answers with its blocks. Beyond the last index the
 // kernel picks a socket by its hash. So the first index at which a process answers again is the
 // end.
 //
-// A process that receives strays knows that the program is out of date. But a process that is
-// stopped notices no strays. So if nobody has made a survey for a while, one of the processes makes
-// one.
+// A process that receives strays, which are datagrams for another process's block, knows that the program is out of date.
+// But a process that is stopped notices no strays. So if nobody has made a survey for a while, one of the processes makes
+// a survey.
 type steering struct {
 	link *Link
 
 	wanted   chan struct{} // cap 1: a renewal is due
-	hurry    chan struct{} // cap 1: it must not wait for the end of the pause
+	hurry    chan struct{} // cap 1: the renewal must not wait for the end of the pause
 	done     chan struct{}
 	ended    chan struct{}
 	surveyed chan struct{} // closed once a survey has found this process's own socket
@@ -51,8 +50,8 @@ type steering struct {
 
 // answer says which process is behind a socket.
 type answer struct {
-	process uint32   // the block that it answers to
-	blocks  []uint32 // all that it has claimed
+	process uint32   // the block that the process answers to
+	blocks  []uint32 // the blocks that the process has claimed
 }
 
 func (a answer) equal(b answer) bool {
@@ -70,8 +69,8 @@ func (s *steering) init(l *Link) {
 
 func (s *steering) renew() { signal(s.wanted) }
 
-// renewNow is for when this process has something new: the renewal does not wait for the end of the
-// pause after the latest one.
+// renewNow is renew for a process that has claimed a block or opened a socket: the renewal does not wait for the end of
+// the pause after the latest one.
 func (s *steering) renewNow() {
 	signal(s.wanted)
 	signal(s.hurry)
@@ -127,15 +126,15 @@ func (s *steering) run() {
 			return
 		default:
 		}
-		// Some traffic asks for renewals that find nothing new, again and again: that for blocks
-		// which no socket of this address has, and that for stopped processes.
+		// Traffic for blocks that no socket of this address has, and traffic for stopped processes, asks
+		// for renewals again and again that find nothing new.
 		if pause = min(2*pause, renewMax); checking || !maps.EqualFunc(found, known, answer.equal) {
 			pause = renewMin
 		}
 		known = found
 		s.remember(known)
 		if own != noSocket {
-			// If the kernel takes no program, passing on does all the work.
+			// If the kernel takes no program, datagrams are passed on all the time.
 			if steer := steerBy(known); s.link.Steer(program(steer, maxSteered, own)) != nil && len(steer) > fewSteered {
 				_ = s.link.Steer(program(steer, fewSteered, own))
 			}
@@ -215,7 +214,7 @@ func (s *steering) own(known map[int]answer) uint32 {
 }
 
 // survey finds out the process behind every socket of the address. A process that is stopped does
-// not answer. For such a socket survey assumes what was known; whole reports that there is none.
+// not answer. For its socket survey assumes the process that was known; whole reports that all have answered.
 func (s *steering) survey(known map[int]answer) (found map[int]answer, whole bool) {
 	s.mu.Lock()
 	s.nonce = rand.Uint64()
@@ -273,7 +272,7 @@ func steerBy(known map[int]answer) map[uint32]int {
 }
 
 // evaluate returns which process is behind which socket, according to the answers so far. end is
-// the number of sockets, or -1 while it is not known. whole reports that all of them have answered.
+// the number of sockets, or -1 while the number is not known. whole reports that all sockets have answered.
 func (s *steering) evaluate(known map[int]answer) (found map[int]answer, end int, whole bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -303,7 +302,7 @@ func (s *steering) evaluate(known map[int]answer) (found map[int]answer, end int
 		}
 		if a, ok := known[i]; ok {
 			if _, elsewhere := first[a.process]; !elsewhere {
-				// It may be stopped, and must not get what is for no process in particular.
+				// The process may be stopped, and must not get datagrams for no process in particular.
 				a.blocks = slices.DeleteFunc(slices.Clone(a.blocks), func(b uint32) bool { return b == specialBlock })
 				found[i] = a
 			}

@@ -23,10 +23,11 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// A kernel tells the peers of a program that dies. Here other processes at the same address do it. Each
-// process writes what is to be said at its death, its last words, into memory that it shares with a few
-// others, its heirs: a memfd, the will. A connection between the two sockets, which nobody uses, breaks
-// when the process ends, however it ends. That is the kernel's word. The heirs then send the last words.
+// A kernel tells the peers of a program that dies. Here other processes at the same address tell them. Each
+// process writes the messages that are to be sent at its death, its last words, into memory that it shares with a few
+// other processes, its heirs. This memory, a memfd, is the will. A unix connection to each heir, which carries nothing more,
+// breaks when the process ends, however it ends, so that the heir knows of the end from the kernel. The heir then sends the
+// last words.
 //
 // Nobody trusts another user: both ends ask the kernel who the other is. A process that only stands
 // still keeps its connections, and so its heirs stay silent.
@@ -36,14 +37,14 @@ const (
 	// A will has room for maxWords messages. Further ones are not bequeathed.
 	maxWords = 1 << 16
 
-	// A process has heirsWanted heirs at an address, if there are so many others. One may die together with
-	// it.
+	// A process has heirsWanted heirs at an address, if there are so many other processes. An heir may die together with
+	// the process.
 	heirsWanted = 2
 
 	// A process takes on up to maxWards wills.
 	maxWards = 256
 
-	// Up to maxCandidates processes that have shown themselves are remembered as heirs to be.
+	// Up to maxCandidates processes that have sent probes are remembered as possible heirs.
 	maxCandidates = 64
 
 	// A process that wants an heir has willTime to hand its will over.
@@ -58,7 +59,7 @@ const (
 	wordsPause = time.Millisecond
 )
 
-// wordsAt is when the last words are sent, counted from the death: several times, since they may be
+// wordsAt are the times from the death on at which the last words are sent: several times, since messages may be
 // lost, and nobody hears the answers.
 var wordsAt = [...]time.Duration{0, 200 * time.Millisecond, time.Second, 3 * time.Second}
 
@@ -89,7 +90,7 @@ func (w words) set(from, to netip.Addr, class uint8, mad []byte) {
 	w.valid().Store(1)
 }
 
-// will is that of this process.
+// will is the will of this process.
 type will struct {
 	mu     sync.Mutex
 	closed bool
@@ -159,7 +160,7 @@ func (w *will) revoke(row int, from netip.Addr) {
 	w.live[from]--
 }
 
-// open has make make the memory, unless there is some. It reports false while the system gives none. The caller
+// open has make make the memory, unless there is memory already. It reports false while the system gives none. The caller
 // holds w.mu.
 func (w *will) open(make func() (fd int, mem []byte, err error)) bool {
 	if w.mem != nil {
@@ -185,7 +186,7 @@ func newWill() (fd int, mem []byte, err error) {
 		return -1, nil, err
 	}
 	if err = unix.Ftruncate(fd, willSize); err == nil {
-		// An heir that reads it must not meet the end of a file that has shrunk.
+		// An heir that reads the memory must not meet the end of a file that has shrunk.
 		if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err == nil {
 			mem, err = unix.Mmap(fd, 0, willSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		}
@@ -235,8 +236,8 @@ func (w *will) appoint(l *Link) {
 	w.heirs[l] = heirs
 }
 
-// handOver gives the will to the process with a block, and returns the socket that breaks at the death
-// of either. It does not block.
+// handOver hands the will to the process with a block, and returns the connection, which breaks at the death
+// of either process. It does not block.
 func (w *will) handOver(block uint32, addr netip.Addr) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -269,7 +270,7 @@ func checkPeer(fd int) error {
 	return err
 }
 
-// close has the heirs send what is in the will when a device closes: that is of connections whose peers have
+// close has the heirs send the messages in the will when a device closes. These are of connections whose peers have
 // not confirmed the end.
 func (w *will) close() {
 	w.mu.Lock()
@@ -355,8 +356,8 @@ func (n *Netdev) inherit(c *net.UnixConn) {
 	}
 }
 
-// awaitDeath takes a will, which must come within a time, and waits for the death of its owner. It
-// returns the last words, and the link to send them by: nothing if the will is not as it should be, or
+// awaitDeath takes a will, which must come within a time, and waits for the death of the will's owner. It
+// returns the last words, and the link to send them by. It returns no words if the will is malformed, or
 // if the device closes before.
 func (n *Netdev) awaitDeath(c *net.UnixConn, within time.Duration) (*Link, []link.Datagram) {
 	c.SetReadDeadline(time.Now().Add(within))
@@ -379,7 +380,7 @@ func (n *Netdev) awaitDeath(c *net.UnixConn, within time.Duration) (*Link, []lin
 	return l, l.lastWords(mem)
 }
 
-// receiveWill receives the memory of a will, and the address that it is about.
+// receiveWill receives the memory of a will, and the address from which its messages are to be sent.
 func receiveWill(c *net.UnixConn) (addr netip.Addr, mem []byte, err error) {
 	b, fds, err := handover.Receive(c, 1+16)
 	if err != nil {
@@ -392,15 +393,15 @@ func receiveWill(c *net.UnixConn) (addr netip.Addr, mem []byte, err error) {
 	var st unix.Stat_t
 	seals, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GET_SEALS, 0)
 	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || unix.Fstat(fds[0], &st) != nil || st.Size != willSize {
-		return addr, nil, errMessage // it could shrink while it is read, which kills the reader
+		return addr, nil, errMessage // a file that shrinks while it is read kills the reader
 	}
 	mem, err = unix.Mmap(fds[0], 0, willSize, unix.PROT_READ, unix.MAP_SHARED)
 	return addrAt(b[1:]), mem, err
 }
 
-// lastWords returns what a process that has ended has left to say from the link's address.
+// lastWords returns the messages in the will of a process that has ended, as far as they are from the link's address.
 func (l *Link) lastWords(mem []byte) (all []link.Datagram) {
-	// What a process uses of its will begins at its start, and memory beyond that was never touched.
+	// A process uses the rows of its will from the first on, and has never touched the memory behind them.
 	for row := 0; row < maxWords; row++ {
 		w := words(mem[row*wordsSize:][:wordsSize])
 		if w.valid().Load() == 1 && addrAt(w[wordsFrom:]) == l.Addr().Addr() {
@@ -429,7 +430,7 @@ func (l *Link) sayLastWords(all []link.Datagram) {
 	}
 }
 
-// If wordsChunk rows in a row were never used, none behind them was.
+// If wordsChunk rows in a row were never used, no row behind them was.
 const wordsChunk = 64
 
 // neverUsed reports whether no message of a part of a will was ever written.
