@@ -1,6 +1,6 @@
 package hca
 
-// What floods do that come from anybody, and floods of a peer that misbehaves: they cost the receives
+// Floods that come from anybody, and floods of a peer that misbehaves: they cost the receives
 // that the program has posted, and nothing else.
 
 import (
@@ -63,7 +63,7 @@ func (e *end) received() (n int) {
 }
 
 // A stranger who knows a multicast group takes receives only with the Q_Key too, and only of QPs in the
-// group. What goes to the group's QPN at the host's own address is for nobody.
+// group. A datagram to the group's QPN at the host's own address is for nobody.
 func TestMulticastStranger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := sim.New(sim.Config{})

@@ -58,7 +58,7 @@ func TestForgedFromAnotherPort(t *testing.T) {
 		cost := burdened(t, y.dev)
 		for range 3 {
 			for i := range 100 {
-				thief.psn = s.psn.Add(100 * (i - 99)) // reaches what repeats, and last what is next
+				thief.psn = s.psn.Add(100 * (i - 99)) // reaches the PSNs of repeats, and last the next PSN
 				thief.send(y, thief.write(y, mr, []byte("forged"), nil))
 				thief.psn = s.psn.Add(1<<22 + i)
 				thief.send(y, thief.write(y, mr, []byte("forged"), nil))
@@ -95,7 +95,7 @@ func TestGuessedFromAnotherPort(t *testing.T) {
 		}
 		const guesses, apart = 1024, 16000
 		cost := burdened(t, y.dev)
-		for i := range guesses { // none of them within what a peer may repeat, or send ahead
+		for i := range guesses { // none of them within the PSNs that a peer may repeat, or send ahead
 			twice(s.psn.Add(1<<14+i*apart), "wrong")
 		}
 		twice(s.psn, "forged")
@@ -140,7 +140,7 @@ func TestPeerMovesToAnotherPort(t *testing.T) {
 	})
 }
 
-// What a moving peer repeats may have been executed already, and its window may come with it.
+// Packets that a moving peer repeats may have been executed already, and its window may come with them.
 func TestPeerMovesWithItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := sim.New(sim.Config{})

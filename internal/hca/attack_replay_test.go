@@ -32,7 +32,7 @@ func TestReplayedPackets(t *testing.T) {
 			for i, b := range recorded {
 				s.send(y, bytes.Clone(b))
 				answers += len(s.answers())
-				if !bytes.Equal(mr.Bytes(), want) { // after each: the last would hide what the first has restored
+				if !bytes.Equal(mr.Bytes(), want) { // after each packet: the last would hide a change by the first
 					t.Fatalf("memory is %q after packet %d came again, want %q as before", mr.Bytes()[:8], i, want[:8])
 				}
 			}
@@ -163,7 +163,7 @@ func TestPacketsAhead(t *testing.T) {
 		data := make([]byte, size)
 		fill(data, 1)
 		flood := func() {
-			for i := range 2000 { // beyond what may be under way, too
+			for i := range 2000 { // more than may be under way, too
 				s.psn = gap.Add(1 + i)
 				s.send(y, s.write(y, mr, data, nil))
 				s.answers()
@@ -193,5 +193,5 @@ func TestPacketsAhead(t *testing.T) {
 	})
 }
 
-// maxHeldPackets is what the transport keeps for a QP.
+// maxHeldPackets is the number of packets that the transport keeps for a QP.
 const maxHeldPackets = 512

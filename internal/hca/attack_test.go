@@ -1,8 +1,8 @@
 package hca
 
-// What strangers can do to a connection with forged packets. They know both QPNs, and send from the
-// peer's address and port, as who can forge addresses does. What they do not know is the PSN.
-// docs/SECURITY.md lists all attacks with the tests that show what holds them.
+// Attacks of strangers on a connection with forged packets. Strangers know both QPNs, and send from the
+// peer's address and port, as who can forge addresses does. They do not know the PSN.
+// docs/SECURITY.md lists all attacks with the tests that show the defences.
 
 import (
 	"bytes"
@@ -154,7 +154,7 @@ func TestForgedResponses(t *testing.T) {
 		if a.x.qp.State() != verbs.QPStateRTS || !bytes.Equal(a.src.Bytes(), want) {
 			t.Errorf("got the QP in %v, want RTS and its memory as before", a.x.qp.State())
 		}
-		// READ responses behind what is outstanding look like ones that come twice.
+		// READ responses behind the outstanding PSNs look like responses that come twice.
 		if c := counters(a.x); c.Unexpected+c.RepeatedResponses != 4000 || c.RepeatedResponses == 0 || c.RepeatedResponses > 400 {
 			t.Errorf("got %d packets counted as unexpected, and %d as responses that came twice; want 4000 in all, of the second some of 400",
 				c.Unexpected, c.RepeatedResponses)

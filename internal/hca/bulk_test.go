@@ -73,8 +73,8 @@ func TestBulkUDP(t *testing.T) {
 	}
 }
 
-// TestBulkFaults moves bulk data over networks with faults. Inside a bubble computing takes no time: what
-// is left is what the protocol waits for.
+// TestBulkFaults moves bulk data over networks with faults. Inside a bubble computing takes no time: only the waits of the
+// protocol are left.
 func TestBulkFaults(t *testing.T) {
 	size := bulk(16 << 20)
 	for seed := range uint64(*seeds) {

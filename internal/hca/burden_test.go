@@ -18,7 +18,7 @@ const (
 	maxCPU = 100 * time.Microsecond
 )
 
-// burden is what an attack costs the device that it is aimed at.
+// burden is the cost of an attack for the device under attack.
 type burden struct {
 	t              testing.TB
 	dev            *verbs.Device
@@ -28,7 +28,7 @@ type burden struct {
 	cpu            time.Duration
 }
 
-// burdened begins to measure. What is made once, for the first packet of a kind, should be there.
+// burdened begins to measure. Objects that are made once, for the first packet of a kind, should be there.
 func burdened(t testing.TB, dev *verbs.Device) *burden {
 	t.Helper()
 	b := &burden{t: t, dev: dev}
@@ -43,7 +43,7 @@ func (b *burden) look() {
 	}
 	b.held = tables.Held(impl(b.dev), []string{"internal/transport", "internal/queue", "internal/mem", "internal/idtable"}, nil)
 	runtime.GC()
-	runtime.GC() // and what pools keep for one collection
+	runtime.GC() // again: pools keep memory for one collection
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	b.heap, b.cpu = m.HeapAlloc, processCPU()

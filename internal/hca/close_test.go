@@ -85,7 +85,7 @@ type closer struct{ err error }
 
 func (c closer) Close() error { return c.err }
 
-// TestCountersOfClosed: the device keeps what a QP has counted that is closed, however often it is asked.
+// TestCountersOfClosed: the device keeps the counts of a closed QP, however often the device is asked.
 func TestCountersOfClosed(t *testing.T) {
 	x, y := pair(t, "sim", options{})
 	x.transfer(x.mr(8), y.mr(8))
@@ -209,7 +209,7 @@ func closeInTraffic(t *testing.T, kind string) {
 	x.must(err)
 	part := func(m *verbs.MR, i int) []verbs.SGE { return []verbs.SGE{m.SGE(i*size, size)} }
 
-	// What may touch y's memory: WRITEs and READs of x, SENDs of x into y's receives, and y's own READs.
+	// Operations that may touch y's memory: WRITEs and READs of x, SENDs of x into y's receives, and y's own READs.
 	traffic := []func() error{
 		func() error {
 			_, err := x.qp.PostSend([]verbs.SendWR{{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGList: part(peer, 0), Remote: mr.Remote(0)}})

@@ -193,7 +193,7 @@ func (f *fabric) due(i int) time.Duration {
 	return at
 }
 
-// fabricResult is what a run has brought, from when it had settled on.
+// fabricResult is the result of a run, from the end of its settling on.
 type fabricResult struct {
 	goodput  float64 // bytes in a second
 	fairness float64 // Jain's index
@@ -203,7 +203,7 @@ type fabricResult struct {
 	trip     time.Duration // of a SEND on the idle fabric
 }
 
-// measure runs until a time and says what that brought.
+// measure runs until a time and returns the result.
 func (f *fabric) measure(until time.Duration) fabricResult {
 	from := f.now()
 	f.hosts[0].down.Stats(true)

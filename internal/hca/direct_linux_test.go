@@ -15,7 +15,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// directRegion is the size of a region: more than what is carried out directly.
+// directRegion is the size of a region: more than one operation that is carried out directly.
 const directRegion = 2 * shm.AccessMost
 
 // directPair connects two ends by lanes. mine is a region of x, and theirs one of y's to which x has access.
@@ -46,7 +46,7 @@ func (p *lanePair) gain(wr verbs.SendWR) {
 func (p *lanePair) usual(wr verbs.SendWR) verbs.WC    { p.x.t.Helper(); return p.does(wr, 0) }
 func (p *lanePair) directly(wr verbs.SendWR) verbs.WC { p.x.t.Helper(); return p.does(wr, 1) }
 
-// succeeds has x carry out what must succeed.
+// succeeds has x carry out work requests that must succeed.
 func (p *lanePair) succeeds(wr verbs.SendWR) {
 	p.x.t.Helper()
 	wc := p.directly(wr)
@@ -115,8 +115,8 @@ func (q *qp) count(name string) uint64 {
 	return cs.Value(name)
 }
 
-// TestTryWrite: TryWrite copies memory that nobody has registered, of any length, once the QP has access. What is under
-// way it does not wait for, and what the owner would refuse it leaves.
+// TestTryWrite: TryWrite copies memory that nobody has registered, of any length, once the QP has access. It does not wait
+// for work requests that are under way, and writes nothing that the owner would refuse.
 func TestTryWrite(t *testing.T) {
 	p := newLanePair(t, options{untimed: true})
 	mine, theirs := p.x.mr(directRegion), p.y.mr(directRegion)
@@ -172,7 +172,7 @@ func TestTryWrite(t *testing.T) {
 	}
 }
 
-// TestDirectOrder: what is posted behind others is not carried out before them, and those behind not before it.
+// TestDirectOrder: a work request is not carried out before those that were posted earlier.
 func TestDirectOrder(t *testing.T) {
 	p, mine, theirs := directPair(t, options{untimed: true})
 	long := writeOf(mine, theirs, 0, directRegion) // goes the usual way
@@ -213,7 +213,7 @@ func TestDirectQueue(t *testing.T) {
 	p.x.empty()
 }
 
-// TestDirectRefused: what the owner refuses goes the usual way, and fails there as ever.
+// TestDirectRefused: an operation that the owner refuses goes the usual way, and fails there as ever.
 func TestDirectRefused(t *testing.T) {
 	readable := func(p *lanePair, mine *verbs.MR) *verbs.MR {
 		mr, err := p.y.pd.AllocMR(64<<10, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
@@ -442,7 +442,7 @@ func TestDirectAsks(t *testing.T) {
 	}
 }
 
-// TestDirectGrants: the owner grants what its QP and the region both allow, to that QP's peer alone.
+// TestDirectGrants: the owner grants the rights that its QP and the region both allow, to that QP's peer alone.
 func TestDirectGrants(t *testing.T) {
 	const write, read, atomic = verbs.AccessRemoteWrite, verbs.AccessRemoteRead, verbs.AccessRemoteAtomic
 	for _, tt := range []struct {
@@ -562,7 +562,7 @@ func TestDirectDry(t *testing.T) {
 		p.want(p.x)
 		p.want(p.x)
 	}
-	// What takes another way begins a new row.
+	// A work request that takes another way begins a new row.
 	q.lane.direct.row = dryFrom - 2
 	p.x.send(long, short)
 	p.drain(p.y)

@@ -76,7 +76,7 @@ func (d *Device) engine(s *shard, addr netip.Addr) (*engine, error) {
 	return d.openEngine(s, addr)
 }
 
-// openEngine does what engine does for one shard. The caller holds d.mu.
+// openEngine is engine for one shard. The caller holds d.mu.
 func (d *Device) openEngine(s *shard, addr netip.Addr) (*engine, error) {
 	all := *d.engines.Load()
 	for _, e := range all {

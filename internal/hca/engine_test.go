@@ -500,7 +500,7 @@ func (l *sharedLink) Close() error {
 	return l.Link.Close()
 }
 
-// TestDepart: a device that closes passes on what has come for others, while it still can.
+// TestDepart: a device that closes passes on the datagrams that have come for others, while it still can.
 func TestDepart(t *testing.T) {
 	n := &shared{Netdev: sim.New(sim.Config{}).Netdev("eth0", simAddr(1))}
 	pass := func(l link.Link) link.Link { return &counting{Link: l} } // the link is found behind its middleware

@@ -22,7 +22,7 @@ func (p *lanePair) meet() {
 	}
 }
 
-// TestFastPath: short SENDs bring what they should by the fast path, and so do those that are lent.
+// TestFastPath: short SENDs arrive whole by the fast path, and so do lent ones.
 func TestFastPath(t *testing.T) {
 	p := newLanePair(t, options{})
 	p.meet()
@@ -86,7 +86,7 @@ func TestFastACK(t *testing.T) {
 	}
 }
 
-// TestFastEnds: what took the fast path by a lane that ends goes on by the network.
+// TestFastEnds: messages that took the fast path by a lane that ends go on by the network.
 func TestFastEnds(t *testing.T) {
 	p := newLanePair(t, options{timeout: 13})
 	p.meet()

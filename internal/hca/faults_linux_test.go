@@ -20,7 +20,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// What a host that refuses to send takes is repeated: the work request succeeds.
+// Packets that a host refuses to send are repeated: the work request succeeds.
 func TestSendFaults(t *testing.T) {
 	x, y := connect(t, udpDevice(t, loopAddr(11)), udpDevice(t, loopAddr(12)), options{timeout: 10})
 	src, dst := x.mr(100_000), y.mr(100_000)
@@ -100,7 +100,7 @@ func shrinkReceiveBuffer(t *testing.T, at netip.AddrPort) int {
 	return 0
 }
 
-// A host that refuses to send for good ends the connection, and the error says what the host says.
+// A host that refuses to send for good ends the connection, and the error has the host's cause.
 func TestSendFaultForGood(t *testing.T) {
 	const inside = "ADVERB_TEST_SEND_REFUSED"
 	if os.Getenv(inside) == "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// FuzzReceive gives a device datagrams of any kind, while its program posts, polls and closes what it has.
+// FuzzReceive gives a device datagrams of any kind, while its program posts, polls and closes its objects.
 // Nothing panics or hangs, only memory changes that the sender of the latest datagrams may write, what leaves
 // has no byte of memory that nobody may read, each work request completes once, and nothing is left at the
 // end. One input always does the same: the clock is simulated, and the device is driven.
@@ -115,7 +115,7 @@ const (
 
 const (
 	guardSize = 64
-	secret    = 0xa7 // fills what nobody may read
+	secret    = 0xa7 // fills memory that nobody may read
 	untouched = 0xee // fills a receive
 
 	windowAt, windowLen = 128, 256
@@ -153,7 +153,7 @@ type fuzzArea struct {
 	rkey  verbs.RKey
 }
 
-// fuzzQP is a QP with what its program knows of it.
+// fuzzQP is a QP with its program's knowledge of the QP.
 type fuzzQP struct {
 	*verbs.QP
 	n      int
@@ -188,7 +188,7 @@ type fuzzWR struct {
 type fuzzed struct {
 	t     *testing.T
 	whole []byte
-	in    []byte // what is left of it
+	in    []byte // the rest of the input
 	sleep func(time.Duration)
 	steps int
 
@@ -368,7 +368,7 @@ func (z *fuzzed) check() {
 	z.settle()
 }
 
-// settle ends a step: what was done in it may not change any more.
+// settle ends a step: its results may not change any more.
 func (z *fuzzed) settle() {
 	if z.arrived() {
 		z.may = fuzzMay{}
@@ -390,7 +390,7 @@ func (z *fuzzed) settle() {
 	}
 }
 
-// changed says what has changed and may not have.
+// changed names memory that has changed and may not have.
 func (z *fuzzed) changed() {
 	for i := range z.mask {
 		if z.mask[i] == z.before[i] {

@@ -14,7 +14,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// fuzzLink is a link to which datagrams come from the input. It checks what leaves.
+// fuzzLink is a link to which datagrams come from the input. It checks the datagrams that leave.
 type fuzzLink struct {
 	link.Link
 	z       *fuzzed
@@ -95,7 +95,7 @@ func (z *fuzzed) byte() byte {
 	return b
 }
 
-// step does what the next of the input says.
+// step executes the next step of the input.
 func (z *fuzzed) step() {
 	kind := z.byte()
 	switch kind % 8 {
@@ -142,7 +142,7 @@ func (z *fuzzed) wait(kind byte) {
 	}
 }
 
-// manage does what programs do besides posting.
+// manage calls the verbs other than posts.
 func (z *fuzzed) manage(kind byte) {
 	q := z.qp(int(z.byte()) % fuzzQPCount)
 	switch kind % 8 {
@@ -260,7 +260,7 @@ func (z *fuzzed) train(d link.Datagram, count byte, damaged bool) byte {
 	return count
 }
 
-// allow takes note of what a packet may do that is about to arrive behind so many bytes of its train.
+// allow takes note of the changes that a packet may make which is about to arrive behind so many bytes of its train.
 func (z *fuzzed) allow(d *link.Datagram, b []byte, behind int, sealed bool) {
 	if len(b) < wire.MinDatagramLen {
 		return

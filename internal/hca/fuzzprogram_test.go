@@ -89,7 +89,7 @@ func (z *fuzzed) registerArea(i, pd int, access verbs.Access) {
 	a.rkey = a.mr.RKey()
 }
 
-// pattern fills b with what never is the secret for long.
+// pattern fills b with bytes of which few in a row are the secret.
 func pattern(b []byte, seed byte) {
 	for i := range b {
 		b[i] = byte(i) + seed

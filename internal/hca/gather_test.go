@@ -165,7 +165,7 @@ func (g *gatherers) want(what string, s *sendTally, calls, datagrams int) {
 	}
 }
 
-// TestGather: what is posted one by one between two polls leaves together, but for the first.
+// TestGather: packets that are posted one by one between two polls leave together, but for the first.
 func TestGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := busyPair(t, 14)
@@ -219,7 +219,7 @@ func TestGatherEnds(t *testing.T) {
 	}
 }
 
-// TestGatherPause: a QP whose program does not poll for what waits gathers nothing for a while.
+// TestGatherPause: a QP whose program does not poll for the delayed packets gathers nothing for a while.
 func TestGatherPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := busyPair(t, 14)
@@ -244,7 +244,7 @@ func TestGatherPause(t *testing.T) {
 	})
 }
 
-// TestGatherClose: what waits leaves before the QP is closed or goes to the error state.
+// TestGatherClose: delayed packets leave before the QP is closed or goes to the error state.
 func TestGatherClose(t *testing.T) {
 	for _, closes := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -262,7 +262,7 @@ func TestGatherClose(t *testing.T) {
 	}
 }
 
-// TestGatherUnreliable: UC and UD gather too. Nothing is acknowledged, so what waits does not wait for that.
+// TestGatherUnreliable: UC and UD gather too. Nothing is acknowledged, so delayed packets wait for no acknowledgement.
 func TestGatherUnreliable(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.QPTypeUC, verbs.QPTypeUD} {
 		t.Run(typ.String(), func(t *testing.T) {
@@ -302,7 +302,7 @@ func TestGatherUnreliable(t *testing.T) {
 }
 
 // TestUnseenPolls: a program of UC finds a completion by each poll, and so looks at nothing else. Its engine's
-// goroutine naps all the same, and what is posted one by one leaves together.
+// goroutine naps all the same, and packets that are posted one by one leave together.
 func TestUnseenPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGatherers(t, verbs.QPTypeUC, 0, 14)
@@ -392,7 +392,7 @@ func TestACKOfSleeper(t *testing.T) {
 	}
 }
 
-// ackOfSleeper returns what leaves for a message that wakes a program, which answers it or not.
+// ackOfSleeper returns the packets that leave for a message which wakes a program. The program answers the message or not.
 func ackOfSleeper(t *testing.T, answers bool) (calls, datagrams int) {
 	synctest.Test(t, func(t *testing.T) {
 		g := busyPair(t, 14)

@@ -109,7 +109,7 @@ func TestGSINeighbors(t *testing.T) {
 	}
 }
 
-// TestGSIConfig: what a device tells others that share QP1 with it, and what it asks them.
+// TestGSIConfig: a device's messages to others that share QP1 with it, and its questions to them.
 func TestGSIConfig(t *testing.T) {
 	served := 0
 	taken := map[service]bool{}

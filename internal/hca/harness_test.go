@@ -34,7 +34,7 @@ func openDevice(t testing.TB, n link.Netdev, mw ...link.Middleware) *verbs.Devic
 	return verbs.NewDevice(d)
 }
 
-// impl returns what is behind the facade.
+// impl returns the qp behind the facade.
 func impl(d *verbs.Device) *Device { return d.Provider().(*Device) }
 
 // simAddr is an address of the i-th device of a simulated network, which has GIDs 0 and 1.
@@ -91,7 +91,7 @@ type options struct {
 	gid     int
 	mtu     verbs.MTU
 	timeout uint8 // of RTS; 0 stands for the default
-	untimed bool  // no timeout, and so no probe: what is not lost is sent once, however long the peer stands still
+	untimed bool  // no timeout, and so no probe: a packet that is not lost is sent once, however long the peer stands still
 	rtr     bool  // stop there
 	typ     verbs.QPType
 	secured bool // packets are encrypted
@@ -288,7 +288,7 @@ func stats(t testing.TB, d *verbs.Device) Stats {
 	return s[0]
 }
 
-// counts returns what went otherwise than planned.
+// counts returns the counters of events that were not planned.
 func (q *qp) counts() transport.Counters {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -70,7 +70,7 @@ func labelledPair(t *testing.T, label func(d *link.Datagram) uint32) (x, y *end,
 	}
 }
 
-// labelOf is the flow label of what an adverb sends.
+// labelOf is the flow label of an adverb's datagrams.
 func labelOf(src netip.AddrPort, dst netip.Addr) uint32 {
 	f := wire.NewFlow(src, netip.AddrPortFrom(dst, link.Port))
 	return f.Label()

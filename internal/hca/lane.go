@@ -188,7 +188,7 @@ func (q *qp) sendNear(now time.Duration) {
 	}
 }
 
-// fillLane does what sendNear does. It reports whether packets wait for room, and until when they do.
+// fillLane puts the packets of one turn into q's lane. It reports whether packets wait for room, and until when they do.
 func (q *qp) fillLane(now time.Duration) (full bool, until time.Duration) {
 	o := q.lane.out
 	o.Lock()

@@ -24,7 +24,7 @@ import (
 )
 
 // lanePair is two connected devices with lanes to each other, on a network that loses everything until it
-// is told otherwise. Nobody wakes them for what comes by a lane: they are polled.
+// is told otherwise. Nobody wakes them for packets in a lane: they are polled.
 type lanePair struct {
 	net     *sim.Network
 	x, y    *end
@@ -37,7 +37,7 @@ type lanePair struct {
 
 	onAsk    func()             // unless nil: somebody asks for access
 	onSay    func()             // unless nil: an owner answers
-	onAnswer func(*shm.Granted) // unless nil: changes what is granted
+	onAnswer func(*shm.Granted) // unless nil: changes the grant
 
 	mu      sync.Mutex
 	answers []func() // of receivers that have mapped a file, or are asked for access
@@ -134,7 +134,7 @@ func (p *lanePair) queue(answer func()) {
 	p.answers = append(p.answers, answer)
 }
 
-// answer has both ends hear what the other has said by the lanes' sockets, and answer it.
+// answer has both ends take and answer the messages by the lanes' sockets.
 func (p *lanePair) answer() {
 	for {
 		p.mu.Lock()
@@ -150,7 +150,7 @@ func (p *lanePair) answer() {
 	}
 }
 
-// drain has e work off what has come by lanes. Its engine's goroutine may be at it already.
+// drain has e work off the packets in the lanes. Its engine's goroutine may be at work already.
 func (p *lanePair) drain(e *end) {
 	e.t.Helper()
 	eng := e.impl().out.eng
@@ -255,7 +255,7 @@ func TestLaneBreaks(t *testing.T) {
 	}
 }
 
-// TestLaneBreaksFull: what finds a lane full, and broken, goes by the network at once, though no timer calls for it.
+// TestLaneBreaksFull: a packet that finds a lane full, and broken, goes by the network at once, though no timer is due.
 func TestLaneBreaksFull(t *testing.T) {
 	p := newLanePair(t, options{typ: verbs.QPTypeUC, driven: true})
 	p.net.SetFaults(sim.Faults{})
@@ -321,7 +321,7 @@ func TestLaneStoppedBefore(t *testing.T) {
 	}
 }
 
-// fill fills the lane to an address with what the receiver drops.
+// fill fills the lane to an address with records that the receiver drops.
 func (p *lanePair) fill(to netip.Addr) {
 	o := p.outs[to]
 	o.Lock()
@@ -405,7 +405,7 @@ func TestLaneAllocs(t *testing.T) {
 }
 
 // BenchmarkLaneSend is half a round trip of SENDs by lanes, with both ends polled by one goroutine: what the processor
-// does for one, without the way from core to core. Each answer acknowledges what it answers.
+// does for one, without the way from core to core. Each answer acknowledges its message.
 func BenchmarkLaneSend(b *testing.B) {
 	p := newLanePair(b, options{})
 	ends := [2]*end{p.x, p.y}
@@ -451,7 +451,7 @@ func BenchmarkLaneSend(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/oneway")
 }
 
-// TestLaneShared: what QPs have put into one lane in turn is theirs, and each goes on afterwards.
+// TestLaneShared: the packets that QPs have put into one lane in turn reach their peers, and each QP goes on afterwards.
 func TestLaneShared(t *testing.T) {
 	p := newLanePair(t, options{})
 	p.shares = true
@@ -585,7 +585,7 @@ func TestLaneRoom(t *testing.T) {
 	t.Skip("the test stands still again and again")
 }
 
-// TestLaneSenderEnds: what a sender has written before its end is taken, and then the lane is given back.
+// TestLaneSenderEnds: packets that a sender has written before its end are taken, and then the lane is given back.
 func TestLaneSenderEnds(t *testing.T) {
 	p := newLanePair(t, options{})
 	inbox := p.inboxes[simAddr(2)]

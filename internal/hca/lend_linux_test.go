@@ -99,7 +99,7 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// TestLendWords: a program may change what is lent. The copy has whole words, each no older than those below it,
+// TestLendWords: a program may change a lent payload. The copy has whole words, each no older than those below it,
 // wherever it goes.
 func TestLendWords(t *testing.T) {
 	const n, off = lendSize / 2 &^ 7, 4 // of memory that is aligned otherwise than its copy

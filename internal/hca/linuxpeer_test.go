@@ -18,7 +18,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// linuxIDs are the IPv4 identifications that Linux gives to what one host sends to another: one count
+// linuxIDs are the IPv4 identifications that Linux gives to the packets of one host to another: one count
 // for all QPs and programs. After a pause it goes further by a random number below the jiffies that
 // have passed.
 type linuxIDs struct {

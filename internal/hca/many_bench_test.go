@@ -154,7 +154,7 @@ func (s *side) receive(n int) {
 // memory returns the bytes of the heap in use, and those that the process has mapped, where the system tells.
 func memory() (heap, mapped uint64) {
 	runtime.GC()
-	runtime.GC() // and what pools keep for one collection
+	runtime.GC() // again: pools keep memory for one collection
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	if b, err := os.ReadFile("/proc/self/statm"); err == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// classes are the traffic classes of what leaves a link: of CNPs, and of all else.
+// classes are the traffic classes of the packets that leave a link: of CNPs, and of all others.
 type classes struct {
 	mu           sync.Mutex
 	cnps, others map[uint8]int

@@ -17,7 +17,7 @@ func oneProcessor(t *testing.T) {
 }
 
 // TestOneProcessor: a program that polls at one end, and leaves the processor to nobody, soon gets its completions
-// nevertheless. Its polls do what the goroutine of the other end cannot.
+// nevertheless. Its polls do the work that the goroutine of the other end cannot.
 func TestOneProcessor(t *testing.T) {
 	if portable {
 		t.Skip("the goroutines that read package net's sockets need the processor")

@@ -74,7 +74,7 @@ func TestAddressVector(t *testing.T) {
 			sent[0].wantOne(t, "a WRITE", way{addr(1), netip.AddrPortFrom(addr(2), link.Port), there})
 			sent[1].wantOne(t, "its acknowledgements", way{addr(2), netip.AddrPortFrom(addr(1), link.Port), back})
 
-			// DCQCN works by marks, so packets allow them. What the program has allowed already stays.
+			// DCQCN works by marks, so packets are ECN-capable. An ECT that the program has set already stays.
 			for _, e := range []*end{x, y} {
 				e.must(e.qp.SetCongestionControl(verbs.CongestionDCQCN))
 			}

@@ -145,13 +145,13 @@ func TestPortState(t *testing.T) {
 	noEvent(t, d)
 }
 
-// TestPortCounters: what a port has sent its peer has received, by packets and by bytes, and each says so of itself.
+// TestPortCounters: a port counts as many packets and bytes sent as its peer counts received.
 func TestPortCounters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t, "memory", options{})
 		const size = 40_000
 		x.transfer(x.mr(size), y.mr(size))
-		synctest.Wait() // for what is behind it
+		synctest.Wait() // for the work behind the event
 		of := func(e *end, name string) uint64 {
 			t.Helper()
 			c, err := e.dev.PortCounters(1)

@@ -77,7 +77,7 @@ func (s *station) send(to *end, datagrams ...[]byte) {
 	synctest.Wait()
 }
 
-// answers returns the opcodes of what came back.
+// answers returns the opcodes of the packets that came back.
 func (s *station) answers() (ops []wire.Opcode) {
 	s.t.Helper()
 	in := make([]link.Datagram, 64)

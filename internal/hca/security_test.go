@@ -17,7 +17,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// tap keeps what a link sends.
+// tap keeps the datagrams that a link sends.
 type tap struct {
 	mu      sync.Mutex
 	packets [][]byte
@@ -46,7 +46,7 @@ func (l tapped) Send(batch []link.Datagram) error {
 	return l.Link.Send(batch)
 }
 
-// security are the counts of what packet security has dropped at an end.
+// security are the counts of packets that packet security has dropped at an end.
 func (e *end) security() (forged, replayed, plain, noKey uint64) {
 	q := e.impl()
 	q.mu.Lock()
@@ -54,7 +54,7 @@ func (e *end) security() (forged, replayed, plain, noKey uint64) {
 	return q.traffic.forged, q.traffic.replayed, q.traffic.plain, q.traffic.noKey
 }
 
-// exercise does a bit of everything that RC has, and checks what arrives.
+// exercise uses all operations of RC, and checks the data that arrive.
 func exercise(t *testing.T, x, y *end, seed uint64) {
 	t.Helper()
 	const size = 100_003
@@ -111,7 +111,7 @@ func TestSecured(t *testing.T) {
 	}
 }
 
-// Trains still form, over UDP too: what a large message sends is of one size.
+// Trains still form, over UDP too: the packets of a large message have one size.
 func TestSecuredTrains(t *testing.T) {
 	var out tap
 	net := sim.New(sim.Config{})
@@ -283,7 +283,7 @@ func TestSecuredMismatch(t *testing.T) {
 	}
 }
 
-// TestSetSecurity: what NewSecurityKey, SetSecurity and RTR refuse, and why.
+// TestSetSecurity: NewSecurityKey, SetSecurity and RTR refuse wrong calls, and say why.
 func TestSetSecurity(t *testing.T) {
 	net := sim.New(sim.Config{MTU: 4096 + packetOverhead}) // no room for more
 	d := simDevice(t, net, 1)
@@ -393,7 +393,7 @@ func TestSecuredPort(t *testing.T) {
 	})
 }
 
-// BenchmarkSecured is what packet security costs: the bandwidth of WRITEs, with and without it in turn.
+// BenchmarkSecured shows the cost of packet security: the bandwidth of WRITEs, with and without it in turn.
 func BenchmarkSecured(b *testing.B) {
 	for _, kind := range []string{"udp", "sim"} {
 		for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20} {

@@ -12,8 +12,8 @@ import (
 )
 
 // TestStress: several goroutines do everything at once with one connection, errors included. Nothing
-// may hang, race or panic. What completes does so once, in order and with a status that something has
-// caused. What succeeded has moved its bytes. In the end nothing is left.
+// may hang, race or panic. A work request completes once, in order and with a status that something has
+// caused. A work request that succeeded has moved its bytes. In the end nothing is left.
 func TestStress(t *testing.T) {
 	const seed, workers = 1, 4
 	rounds := 60
@@ -51,11 +51,11 @@ func TestStress(t *testing.T) {
 	}
 }
 
-// stressTotal counts what completed with success, and what did not.
+// stressTotal counts work requests that completed with success, and others.
 type stressTotal struct{ writes, reads, sends, received, failed atomic.Int64 }
 
 // Layout of the memory. Byte i of the source is stressByte(i), and so is byte i of each place that
-// something was moved to. What nothing was moved to is 0. So it does not matter who moved it.
+// something was moved to. A byte that nothing was moved to is 0. So it does not matter who moved the bytes.
 const (
 	stressArea  = 20_000     // bytes
 	stressBack  = stressArea // in x's memory, behind the source: where READs bring what WRITEs have left in y's
@@ -68,7 +68,7 @@ func stressByte(i int) byte { return byte(i%251) + 1 }
 // and a count.
 const stressUsers = 3
 
-// stress is one connection and what became of it.
+// stress is one connection with its results.
 type stress struct {
 	t     testing.TB
 	rng   *rand.Rand

@@ -13,7 +13,7 @@ import (
 )
 
 // TestTimersAfterArrivals: acknowledgements that wait in the link when the timers come due are taken
-// first. A machine that was busy elsewhere does not repeat what has arrived.
+// first. A machine that was busy elsewhere does not repeat packets that have arrived.
 func TestTimersAfterArrivals(t *testing.T) {
 	const qps = 3 * receiveBatch
 	net := sim.New(sim.Config{})
@@ -67,7 +67,7 @@ func (s slow) Recv(batch []link.Datagram) (int, error) {
 	return s.Link.Recv(batch)
 }
 
-// TestTimersAfterStall: an acknowledgement starts the timers of what is still on its way anew, from when it was
+// TestTimersAfterStall: an acknowledgement restarts the timers of the packets that are still under way, from when it was
 // received. A host that took the processor away before does not make for repeats.
 func TestTimersAfterStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +122,7 @@ func (c ceaseless) Recv(batch []link.Datagram) (int, error) {
 	return n, err
 }
 
-// TestTimersAmongArrivals: timers wait for what arrives, but not for ever.
+// TestTimersAmongArrivals: timers wait while packets arrive, but not for ever.
 func TestTimersAmongArrivals(t *testing.T) {
 	net := sim.New(sim.Config{})
 	var on atomic.Bool

@@ -74,7 +74,7 @@ func TestUDPItself(t *testing.T) {
 	}
 }
 
-// TestUDPAddressInUse: of two devices with one address, the second learns at RTR what is in its way. The
+// TestUDPAddressInUse: of two devices with one address, the second fails at RTR, and names the first's address. The
 // first works on. Once it is closed, the second works too.
 func TestUDPAddressInUse(t *testing.T) {
 	addr := loopAddr(6)

@@ -83,7 +83,7 @@ func TestStrangerHasName(t *testing.T) {
 	if _, err := openMailbox(name); err != errTaken {
 		t.Errorf("a second claim: got error %v, want %v", err, errTaken)
 	}
-	release() // now the name itself is free, but not what it stands for
+	release() // now the name itself is free, but not the service
 	if _, err := openMailbox(name); err != errTaken {
 		t.Errorf("a claim when the stranger has gone: got error %v, want %v", err, errTaken)
 	}
@@ -115,7 +115,7 @@ func TestStrangersAliases(t *testing.T) {
 	}
 }
 
-// The kernel tells of each socket whose it is, and of what kind.
+// The kernel tells the owner and the kind of each socket.
 func TestEachSocket(t *testing.T) {
 	name := blockName(0xfff).String() + "/" + "test"
 	strangerHas(t, name)

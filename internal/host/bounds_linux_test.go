@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// What another process passes on waits in the inbox, and no more than injectedDatagrams of it.
+// Datagrams that another process passes on wait in the inbox, injectedDatagrams at most.
 func TestInboxBound(t *testing.T) {
 	m := open(t, testAddr(50))
 	defer m.leave()

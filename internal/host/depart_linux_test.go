@@ -36,7 +36,7 @@ func attract(t *testing.T, l *Link, i uint32) {
 	}
 }
 
-// What has come for others to the socket of a process that ends is not lost with it. The other process takes
+// Datagrams for others that have come to the socket of a process are not lost when the process ends. The other process takes
 // few messages at a time, and the two have not met before.
 func TestDepart(t *testing.T) {
 	const n = 400
@@ -58,7 +58,7 @@ func TestDepart(t *testing.T) {
 	stays.leave()
 }
 
-// A process that ends no longer stands in for all at the address: what is for QP1 and belongs to nobody goes to
+// A process that ends no longer stands in for all at the address: a datagram for QP1 that belongs to nobody goes to
 // the process that stands in now.
 func TestDepartQP1(t *testing.T) {
 	addr := testAddr(80)
@@ -82,7 +82,7 @@ func TestDepartQP1(t *testing.T) {
 	stays.leave()
 }
 
-// A process that ends waits until others have taken what it has passed on, and no longer.
+// A process that ends waits until others have taken the datagrams that it has passed on, and no longer.
 func TestDrain(t *testing.T) {
 	addr := testAddr(82)
 	stays, leaves := join(t, addr), open(t, addr)

@@ -65,7 +65,7 @@ func TestMaxCandidates(t *testing.T) {
 	}
 }
 
-// TestHereNonce: an answer to no probe says nothing. Who has not got the probe is not at the address.
+// TestHereNonce: an answer to no probe does not count. A process that has not received the probe is not at the address.
 func TestHereNonce(t *testing.T) {
 	s := &steering{nonce: 7, answers: map[int]answer{}, changed: make(chan struct{}, 1)}
 	for nonce, want := range map[uint64]int{8: 0, 7: 1} {
@@ -102,7 +102,7 @@ func TestProbeFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestHeldEnds: what is held for a process that never proves who it is, is given up.
+// TestHeldEnds: messages that are held for a process that never proves its user are given up.
 func TestHeldEnds(t *testing.T) {
 	ot := newOutletTest(t, 1)
 	o := ot.devices[0]

@@ -180,8 +180,8 @@ func TestQP1(t *testing.T) {
 			g.goes("a DREQ", mad(wire.CMDREQ, commID(g.ms[i]), 5), i)
 		}
 	}
-	// What belongs to nobody goes to a process with a QP1, but never from one such process to
-	// another. The same holds for what belongs to a process without a QP1.
+	// A datagram that belongs to nobody goes to a process with a QP1, but never from one such process to
+	// another. The same holds for a datagram that belongs to a process without a QP1.
 	other := uint64(freeBlock(t))
 	short := toQP1(make([]byte, 100))
 	subnet := wire.NewCMHeader(0x11, 7)
@@ -208,14 +208,14 @@ func TestQP1(t *testing.T) {
 		g.goes("a REQ for another's service now", mad(wire.CMREQ, s0, 8), 1)
 		release()
 	}
-	// What is for QP0 is not passed on. It is dropped where it arrives, when the QP is looked for.
+	// A datagram for QP0 is not passed on. It is dropped where it arrives, when the QP is looked for.
 	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly}}
 	for i := range g.ms {
 		if who := g.arrive(i, p.AppendTo(nil)); who != i {
 			t.Errorf("a datagram for QP0 is passed on from %d to %d, want it dropped", i, who)
 		}
 	}
-	// What is for a group is not passed on: all members have got it already.
+	// A datagram for a group is not passed on: all members have received it already.
 	l := g.ms[2].link.(*Link)
 	if !l.isOurs(&link.Datagram{Dst: netip.AddrPortFrom(testAddr(41), link.Port)}, mad(wire.CMREQ, s1, 9)) {
 		t.Error("what was sent to a group is passed on")
@@ -228,7 +228,7 @@ func TestQP1(t *testing.T) {
 	g.goes("a REQ without any QP1", mad(wire.CMREQ, none, 11), nobodys)
 }
 
-// What has been passed on is not passed on again.
+// A datagram that has been passed on is not passed on again.
 func TestQP1NoLoop(t *testing.T) {
 	g := newGSITeam(t, 42, 2)
 	defer g.leave()
@@ -309,8 +309,8 @@ func TestQP1Successor(t *testing.T) {
 	g.leave()
 }
 
-// A process of another user keeps the names that it has bound, but receives nothing of what is
-// passed on, and keeps nobody from what the names stand for.
+// A process of another user keeps the names that it has bound, but receives no datagram that is
+// passed on, and keeps nobody from the blocks and services of the names.
 func TestQP1Stranger(t *testing.T) {
 	addr := testAddr(46)
 	s, free := service(), service()
@@ -365,7 +365,7 @@ func TestQP1Stranger(t *testing.T) {
 	}
 }
 
-// A flood of messages that name what nobody owns costs little time and no memory.
+// A flood of messages that name services and blocks without an owner costs little time and no memory.
 func TestQP1Flood(t *testing.T) {
 	g := newGSITeam(t, 47, 2)
 	defer g.leave()
@@ -451,8 +451,8 @@ func TestQP1Network(t *testing.T) {
 	}
 }
 
-// The kernel delivers what is for QP1 to the process that stands in for all, even after others have
-// come. Those may end soon, and what waits in their sockets would be lost then.
+// The kernel delivers datagrams for QP1 to the process that stands in for all, even after other processes have
+// come. Those may end soon, and the datagrams in their sockets would be lost then.
 func TestQP1Steered(t *testing.T) {
 	addr := testAddr(49)
 	ms := []*member{join(t, addr), join(t, addr)}

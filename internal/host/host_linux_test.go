@@ -16,11 +16,11 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// patience is how long a test waits for what usually takes some hundred milliseconds. The machine
+// patience is how long a test waits for something that usually takes some hundred milliseconds. The machine
 // may be busy.
 const patience = 20 * time.Second
 
-// member is what other processes see of a process: a Netdev with a block and a link. Several
+// member is a process as other processes see it: a Netdev with a block and a link. Several
 // members in one process cannot tell that they are not several processes.
 type member struct {
 	netdev *Netdev
@@ -152,7 +152,7 @@ func TestMembersShareAddress(t *testing.T) {
 	everyone(0)
 	settle(t, ms, everyone)
 
-	// The third leaves. The last takes the number of its socket, and what strays is passed on.
+	// The third leaves. The last takes the number of the third's socket, and strays are passed on.
 	ms[2].leave()
 	ms = append(ms[:2], ms[3:]...)
 	everyone(100)
@@ -246,7 +246,7 @@ func TestSilentMember(t *testing.T) {
 	everyone(100)
 	settle(t, ms, everyone)
 
-	// What is sent to it all the time is dropped soon, and does not pile up.
+	// Datagrams that are sent to the process all the time are dropped soon, and do not pile up.
 	began := time.Now()
 	for i := range 2000 {
 		ms[i%len(ms)].send(stopped, i)
@@ -373,7 +373,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// drained discards what members have received.
+// drained discards the datagrams that members have received.
 func drained(ms []*member) []*member {
 	for _, m := range ms {
 		for len(m.got) > 0 {
@@ -401,7 +401,7 @@ func openFiles(t *testing.T) int {
 	return len(files)
 }
 
-// The kernel may join what comes from one source to a train, even if it is for several processes.
+// The kernel may join the datagrams of one source to a train, even if they are for several processes.
 func TestMixedTrain(t *testing.T) {
 	addr := testAddr(6)
 	a, b := open(t, addr), join(t, addr)

@@ -112,7 +112,7 @@ func cost(t *testing.T) (heap uint64, cpu time.Duration) {
 		t.Fatal(err)
 	}
 	runtime.GC()
-	runtime.GC() // and what pools keep for one collection
+	runtime.GC() // again: pools keep memory for one collection
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc, time.Duration(r.Utime.Nano() + r.Stime.Nano())
@@ -238,7 +238,7 @@ func TestHostileDatagrams(t *testing.T) {
 	heap, cpu := cost(t)
 	attack()
 	asNobody(t, attack)
-	// The attack comes from the members' own address too. What looks like a probe is answered then.
+	// The attack comes from the members' own address too. A datagram that looks like a probe is answered then.
 	for i := range 5000 {
 		ms[0].link.Send([]link.Datagram{{Src: ms[0].link.Source(uint32(i)), Dst: ms[0].link.Addr(), Payload: hostileDatagram(r)}})
 	}
@@ -252,7 +252,7 @@ func TestHostileDatagrams(t *testing.T) {
 			len(m.netdev.owners.Load().byName))
 		m.netdev.owners.Load().mu.Unlock()
 	}
-	// What the members have passed on to one another may still be under way.
+	// Datagrams that the members have passed on to one another may still be under way.
 	for _, from := range ms {
 		for _, to := range ms {
 			if from != to && !drainUntil(to, 9000, func(n int) { from.passOn(to, n) }) {

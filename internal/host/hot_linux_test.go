@@ -39,8 +39,8 @@ func TestRecvAllocs(t *testing.T) {
 			n += got
 		}
 	}
-	// AllocsPerRun counts what all goroutines allocate, such as the one that renews the steering now and
-	// then. What receiving allocates is in every run.
+	// AllocsPerRun counts the allocations of all goroutines, such as the goroutine that renews the steering now and
+	// then. Allocations of receiving are in every run.
 	least := math.Inf(1)
 	for range 10 {
 		if least = min(least, testing.AllocsPerRun(10, receive)); least == 0 {
@@ -50,7 +50,7 @@ func TestRecvAllocs(t *testing.T) {
 	t.Errorf("%v allocations for 32 datagrams, want none", least)
 }
 
-// BenchmarkSort shows what sharing costs for each batch of 64 datagrams.
+// BenchmarkSort shows the cost of sharing for each batch of 64 datagrams.
 func BenchmarkSort(b *testing.B) {
 	m := open(b, testAddr(31))
 	defer m.leave()
@@ -67,7 +67,7 @@ func BenchmarkSort(b *testing.B) {
 	}
 }
 
-// BenchmarkRecvEmpty shows what a poll that finds nothing costs, on a shared link and on a link of
+// BenchmarkRecvEmpty shows the cost of a poll that finds nothing, on a shared link and on a link of
 // udp.
 func BenchmarkRecvEmpty(b *testing.B) {
 	m := open(b, testAddr(32))

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// A message is what one process sends to another's unix socket.
+// A message goes from one process to another process's unix socket.
 //
 //	byte 0      kind
 //	byte 1      version

@@ -79,7 +79,7 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// What is for QP1 goes to the process that stands in for all at the address.
+// A datagram for QP1 goes to the process that stands in for all at the address.
 func TestProgramSpecialBlock(t *testing.T) {
 	p := program(map[uint32]int{specialBlock: 4, 9: 1}, maxSteered, 2)
 	if got := run(t, p, mad(wire.CMREQ, 0x1060000, 1)); got != 4 {

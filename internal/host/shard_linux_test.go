@@ -34,7 +34,7 @@ func joinShards(t *testing.T, i byte, n int) (ms []*member) {
 	return ms
 }
 
-// Each shard of a device gets what is for its blocks. Until the kernel knows them, the others hand it over, with no
+// Each shard of a device gets the datagrams for its blocks. Until the kernel knows the blocks, the others hand them over, with no
 // socket between.
 func TestShards(t *testing.T) {
 	ms := joinShards(t, 60, 3)

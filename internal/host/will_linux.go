@@ -32,7 +32,7 @@ import (
 // Nobody trusts another user: both ends ask the kernel who the other is. A process that only stands
 // still keeps its connections, and so its heirs stay silent.
 
-// What this implementation chose.
+// The choices of this implementation.
 const (
 	// A will has room for maxWords messages. Further ones are not bequeathed.
 	maxWords = 1 << 16

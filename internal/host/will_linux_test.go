@@ -69,7 +69,7 @@ func handOver(t *testing.T, c *net.UnixConn, b []byte, fds ...int) {
 	}
 }
 
-// What is no will is refused, and none of its files stays open.
+// A malformed will is refused, and none of its files stays open.
 func TestHostileWill(t *testing.T) {
 	addr := netip.MustParseAddr("127.0.0.1")
 	right := appendAddr([]byte{messageVersion}, addr)
@@ -325,7 +325,7 @@ func TestWillOpensAgain(t *testing.T) {
 	})
 }
 
-// TestLastWordsRevoked: what is revoked makes room for other last words. The will of a process that makes one
+// TestLastWordsRevoked: revoked last words make room for others. The will of a process that makes one
 // connection after another would be full.
 func TestLastWordsRevoked(t *testing.T) {
 	addr, peer := testAddr(75), testAddr(76)

@@ -20,7 +20,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/user"
 )
 
-// What this implementation chose.
+// The choices of this implementation.
 const (
 	// A device makes up to Max lanes, and each of its addresses takes as many. Up to maxConns connections wait for
 	// their lanes, or have one.
@@ -43,7 +43,7 @@ const (
 	answerSize   = 1           // version
 )
 
-// Config is what the lanes of a device are given. All of it is needed.
+// Config is the configuration of a device's lanes. All fields are needed.
 type Config struct {
 	// Name returns the name of the socket at which the owner of a block of QPNs takes lanes.
 	Name func(block uint32) string
@@ -73,7 +73,7 @@ type Lanes struct {
 	inboxes map[netip.Addr]*shm.Inbox
 }
 
-// route is what a QP's packets need a lane for: from an address to the owner of a block at an address.
+// route is the route of a QP's packets: from an address to the owner of a block at an address.
 type route struct {
 	from, to netip.Addr
 	block    uint32

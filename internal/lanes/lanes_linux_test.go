@@ -238,7 +238,7 @@ func TestStoppedPeer(t *testing.T) {
 	}
 }
 
-// TestHostileLane: what is no lane is refused. It costs no file, and hinders no other lane.
+// TestHostileLane: a malformed lane is refused. It costs no file, and hinders no other lane.
 func TestHostileLane(t *testing.T) {
 	a, b := testAddr(68), testAddr(69)
 	x, y := shareMemory(t, a), shareMemory(t, b)

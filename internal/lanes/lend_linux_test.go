@@ -47,8 +47,8 @@ func lends(o *shm.Out, f shm.File) bool {
 	return o.Lends(f, func() func() { return func() {} })
 }
 
-// TestLaneLends: the receiver maps what the sender lends, takes payloads from there, and unmaps what is withdrawn.
-// What could harm it, it does not map, and the lane goes on.
+// TestLaneLends: the receiver maps the files that the sender lends, takes payloads from there, and unmaps files that are
+// withdrawn. It does not map a file that could harm it, and the lane goes on.
 func TestLaneLends(t *testing.T) {
 	a, b := testAddr(71), testAddr(72)
 	x, y := shareMemory(t, a), shareMemory(t, b)

@@ -62,7 +62,7 @@ func takeAnswers(c *net.UnixConn, o *shm.Out) {
 	}
 }
 
-// answerSender tells the sender of a lane words, and hands it a descriptor unless that is negative. It does not block.
+// answerSender sends words to the sender of a lane, with a descriptor unless fd is negative. It does not block.
 func answerSender(c *net.UnixConn, kind byte, fd int, words ...uint64) error {
 	b := []byte{kind}
 	for _, w := range words {
@@ -75,7 +75,7 @@ func answerSender(c *net.UnixConn, kind byte, fd int, words ...uint64) error {
 	return handover.Send(c, b, fd)
 }
 
-// tellGrant tells the sender of a lane what it was granted, or that it was revoked.
+// tellGrant tells the sender of a lane of access that was granted, or revoked.
 func tellGrant(c *net.UnixConn, g shm.Granted, revoked bool) error {
 	switch {
 	case revoked:
@@ -90,7 +90,7 @@ func tellGrant(c *net.UnixConn, g shm.Granted, revoked bool) error {
 	return answerSender(c, accessGranted, g.File.FD, uint64(g.Rights)<<32|uint64(g.Slot), g.Gen, g.Base, g.Len, g.File.ID, uint64(g.File.Size), write)
 }
 
-// takeFiles maps the files that the sender of a lane lends, and passes on what it asks for. It returns when
+// takeFiles maps the files that the sender of a lane lends, and passes on the sender's requests for access. It returns when
 // takeAnswers would.
 func takeFiles(c *net.UnixConn, in *shm.In, wake func()) {
 	c.SetDeadline(time.Time{})
@@ -109,7 +109,7 @@ func takeFiles(c *net.UnixConn, in *shm.In, wake func()) {
 			in.Asked(shm.Ask{Slot: word(0), From: word(1), To: word(2), Key: word(3)})
 		case b[0] == fileWithdrawn && len(fds) == 0:
 			in.Withdrawn(f.ID)
-			wake() // to unmap it
+			wake() // to unmap the file
 		case b[0] == fileLent && len(fds) == 1:
 			f.FD = fds[0]
 			if in.Map(f) == nil { // else the sender goes on by copies

@@ -13,7 +13,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Peer is what a connected QP knows of its peer as a sender of packets.
+// Peer is a connected QP's knowledge of its peer as a sender of packets.
 type Peer struct {
 	uc   bool           // the QP's transport service is UC, else RC
 	from netip.AddrPort // the source of the latest packet

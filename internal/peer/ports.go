@@ -60,7 +60,7 @@ func (p *Peer) SendsFrom(packet *wire.Packet, port uint16) bool {
 	return of == port || of == 0 && packet.Opcode != wire.CNP
 }
 
-// Evidence is what a QP's transport knows of a packet: whether the packet's PSN fits the QP's peer.
+// Evidence is the knowledge of a QP's transport about a packet: whether the packet's PSN fits the QP's peer.
 type Evidence struct {
 	Next       bool     // the peer can be about to send the packet, or repeats it
 	Impossible bool     // no peer of the QP sends the packet now

@@ -1,6 +1,6 @@
 package peer
 
-// sender is what the IPv4 identifications and DF flags of a peer tell about its implementation. The ICRC covers both
+// sender is the state by which a peer's IPv4 identifications and DF flags tell its implementation. The ICRC covers both
 // fields, and a UDP socket does not show them. IPv6 has neither field; there the flow labels tell whether the peer is
 // an adverb, and the ICRC leaves them out.
 //

@@ -94,7 +94,7 @@ func TestPlausibleOursAgain(t *testing.T) {
 	}
 }
 
-// What makes no progress changes nothing for the packets that do.
+// Packets that make no progress change nothing for the packets that do.
 func TestPlausibleForged(t *testing.T) {
 	for _, kind := range []Kind{Foreign, Adverb} {
 		s := sender{kind: kind, accepted: ident{0, true}, restarts: SureRestarts}
