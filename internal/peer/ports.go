@@ -21,7 +21,7 @@ import (
 //
 // A CNP may come from any port: it has no PSN, and cards send CNPs by ways of their own. The CNPs of an adverb come
 // from the port of its other packets. A card may have an adverb's identifications, always 0 above all, but on
-// RC a card never greets.
+// RC a card never says hello.
 type ports struct {
 	of     [2]uint16 // of requests and of responses; 0 as long as none counts
 	roams  bool      // the peer may use any port
