@@ -166,6 +166,44 @@ func TestExternalQP(t *testing.T) {
 	wait(t, q.SendCQ())
 }
 
+// TestTypeOfOwnQP connects UC QPs that the program makes, which only the IDs' type tells.
+func TestTypeOfOwnQP(t *testing.T) {
+	p := newPair(t)
+	a, b := newScript(t, p.a), newScript(t, p.b)
+	l := b.listener(rdmacm.PortSpaceIB, addr(t, p.b, false, 0))
+	x := a.id(rdmacm.PortSpaceIB)
+	if typ := x.QPType(); typ != verbs.QPTypeRC {
+		t.Errorf("a new ID: got %v, want %v", typ, verbs.QPTypeRC)
+	}
+	a.ok(x.SetQPType(verbs.QPTypeUC))
+	a.ok(x.ResolveAddr(netip.AddrPort{}, l.LocalAddr()))
+	a.next(rdmacm.EventAddrResolved)
+	a.ok(x.ResolveRoute())
+	a.next(rdmacm.EventRouteResolved)
+	param := rdmacm.DefaultConnParam()
+	param.QPN = 77
+	a.ok(x.Connect(&param))
+	y := b.next(rdmacm.EventConnectRequest).ID
+	if typ := y.QPType(); typ != verbs.QPTypeUC {
+		t.Errorf("the request: got %v, want %v", typ, verbs.QPTypeUC)
+	}
+	if _, mask, err := y.QPAttr(verbs.QPStateRTR); err != nil || mask&verbs.MaskMinRNRTimer != 0 {
+		t.Errorf("RTR: got mask %v and error %v, want no RNR timer", mask, err)
+	}
+	for id, typ := range map[*rdmacm.ID]verbs.QPType{x: verbs.QPTypeRC, y: verbs.QPTypeRC} {
+		if err := id.SetQPType(typ); !errors.Is(err, verbs.ErrState) {
+			t.Errorf("another type for an ID that connects: got error %v, want %v", err, verbs.ErrState)
+		}
+	}
+	tcp := a.id(rdmacm.PortSpaceTCP)
+	a.ok(tcp.SetQPType(verbs.QPTypeRC))
+	for typ, id := range map[verbs.QPType]*rdmacm.ID{verbs.QPTypeUC: tcp, verbs.QPTypeUD: a.id(rdmacm.PortSpaceIB)} {
+		if err := id.SetQPType(typ); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("%v in %v: got error %v, want %v", typ, id.PortSpace(), err, verbs.ErrInvalid)
+		}
+	}
+}
+
 // TestDatagrams finds a UD service and sends to it.
 func TestDatagrams(t *testing.T) {
 	for _, ipv6 := range []bool{false, true} {

@@ -184,6 +184,31 @@ func (id *ID) makeCQ(dev *verbs.Device, entries int) (*verbs.CQ, error) {
 	return cq, err
 }
 
+// QPType returns the type of the QPs that the ID connects (rdma_cm_id.qp_type).
+func (id *ID) QPType() verbs.QPType {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.qpType
+}
+
+// SetQPType says of which type the program's own QP is, for an ID that connects the one that ConnParam.QPN names:
+// PortSpaceIB leaves a choice of RC, which an ID begins with, and UC. CreateQP does this for the QPs that it makes.
+// Call it before Connect. An ID that listens takes requests for both, and the ID of a request has its peer's type.
+func (id *ID) SetQPType(t verbs.QPType) error {
+	return id.set("set qp type", func() error {
+		switch {
+		case t == id.qpType:
+			return nil
+		case id.ps != PortSpaceIB || t != verbs.QPTypeRC && t != verbs.QPTypeUC:
+			return verbs.Errorf(verbs.ErrInvalid, "%v: an ID of %v connects %v QPs", t, id.ps, id.qpType)
+		case id.qp != nil || id.state >= stateConnecting:
+			return verbs.Errorf(verbs.ErrState, "the ID is %v: set it before CreateQP and Connect", id.state)
+		}
+		id.qpType = t
+		return nil
+	})
+}
+
 // DestroyQP destroys the ID's QP (rdma_destroy_qp) and the CQs that were made for it.
 func (id *ID) DestroyQP() error {
 	id.mu.Lock()
