@@ -69,6 +69,7 @@ var floors = []struct {
 	{"internal/whole", 5},
 	{"internal/mutants", 5},
 	{"internal/publish", 5},
+	{"internal/ucma", 5},
 	{"verbs/verbstest", 5},
 
 	{"internal/hca", 4},

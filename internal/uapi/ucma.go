@@ -185,6 +185,12 @@ type CMQueryAddrResp struct {
 	Reserved1  uint32 `c:"reserved1"`
 }
 
+// What older programs have room for, who do not know of IBDevIndex, in bytes.
+const (
+	CMQueryRouteLeast = 8 + 2*64 + 2*28 + 8
+	CMQueryAddrLeast  = 16 + 2*128
+)
+
 // CMQueryPathResp is rdma_ucm_query_path_resp. NumPaths PathRecData follow.
 type CMQueryPathResp struct {
 	NumPaths uint32
