@@ -68,6 +68,10 @@ var cmMutants = []mutant{
 		"		p.take(p.n - n)\n", "		p.n = n\n", "./internal/ucma", "TestPipe"},
 	{"bytes that the program has read are counted on", "internal/ucma/pipe_linux.go",
 		"		p.n = 0\n		return\n", "		return\n", "./internal/ucma", "TestPipe"},
+	{"events that nobody reads are taken without end", "internal/ucma/address.go",
+		"	if f.full() {", "	if f.isClosed() {", "./internal/ucma", "TestManyEvents"},
+	{"a device's connector ends with its last ID", "internal/ucma/manager.go",
+		"		m.pins[dev] = id\n	}\n	m.mu.Unlock()\n	if !keep {", "	}\n	m.mu.Unlock()\n	if keep || !keep {", "./internal/ucma", "TestCloseManager"},
 	{"an ID connects RC QPs whatever the program says", "rdmacm/qp.go",
 		"		id.qpType = t\n		return nil\n", "		return nil\n", "./rdmacm", "TestTypeOfOwnQP"},
 }

@@ -163,6 +163,9 @@ func (f *File) resolve(number uint32, from, to []byte) error {
 		}
 		src = netip.AddrPort{}
 	}
+	if f.full() {
+		return syscall.ENOMEM
+	}
 	if err := c.v.ResolveAddr(src, dst); err != nil {
 		return err
 	}

@@ -27,8 +27,12 @@ type Config struct {
 	Identify func(*verbs.Device) Identity
 }
 
-// maxIDs is how many IDs a program may have. librdmacm finds no more by their numbers.
-const maxIDs = 1 << 16
+const (
+	// maxIDs is how many IDs a program may have. librdmacm finds no more by their numbers.
+	maxIDs = 1 << 16
+	// maxEvents is how many events may wait when an ID looks for its peer, which it may do without end while it fails.
+	maxEvents = 1 << 14
+)
 
 // Manager is what the openings of rdma_cm have in common.
 //
@@ -204,6 +208,13 @@ func (f *File) Close() {
 	delete(f.m.files, f)
 	f.m.mu.Unlock()
 	closeAll(ids)
+}
+
+// full reports whether the program has left too many events.
+func (f *File) full() bool {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	return len(f.queue) >= maxEvents
 }
 
 func closeAll(ids []*rdmacm.ID) {

@@ -3,13 +3,16 @@ package ucma
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"net/netip"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/internal/uapi"
 	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/rdmatest"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -317,6 +320,49 @@ func TestCloseFile(t *testing.T) {
 		t.Error("who waits for an event of a closed file is not told")
 	}
 	b.f.Close()
+}
+
+// TestManyEvents: a program that reads no events cannot have more and more of them.
+func TestManyEvents(t *testing.T) {
+	a, b := two(t)
+	x, _ := a.create(uapi.PSTCP)
+	in := uapi.CMResolveIPArg{ID: x, SrcAddr: in6(b.addr(false, 7)), DstAddr: in6(b.addr(false, 8))} // which is no address of a's
+	n := 0
+	for ; n < 4*maxEvents; n++ {
+		if err := a.try(uapi.CMResolveIP, in, nil); err != nil {
+			if Errno(err) != syscall.ENOMEM {
+				t.Fatal(err)
+			}
+			break
+		}
+		if n >= maxEvents {
+			runtime.Gosched() // the events are on the way
+		}
+	}
+	if n < maxEvents || n == 4*maxEvents {
+		t.Errorf("%d events were taken, want about %d", n, maxEvents)
+	}
+	a.next(rdmacm.EventAddrError)
+}
+
+// TestCloseManager: nothing is left of a manager, whose device can be closed then.
+func TestCloseManager(t *testing.T) {
+	dev := rdmatest.New(t).Device()
+	m := New(Config{Devices: []*verbs.Device{dev}})
+	p := newProgram(t, m)
+	p.listener(uapi.PSTCP, 0)
+	id, _ := p.create(uapi.PSTCP)
+	p.do(uapi.CMResolveIP, uapi.CMResolveIPArg{ID: id, DstAddr: in6(p.addr(false, 1))}, nil)
+	p.next(rdmacm.EventAddrResolved)
+	if len(m.pins) != 1 {
+		t.Errorf("got %d connectors that are kept, want 1", len(m.pins))
+	}
+	if err := errors.Join(m.Close(), dev.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := m.Open(); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("Open after Close: got error %v, want %v", err, verbs.ErrClosed)
+	}
 }
 
 // TestUnreadEvents: events that the program has not read go with the ID, and requests with their listener.
