@@ -158,7 +158,7 @@ func (q *qp) sendsFrom(now time.Duration, p *wire.Packet, port uint16) bool {
 	}
 	fit, base := q.t.Expect(p)
 	return q.peer.MovesTo(now, p, port, peer.Evidence{
-		Next: fit == transport.Expected, Impossible: fit == transport.Unexpected, Base: base, Greeted: q.t.PeerSaidHello(),
+		Next: fit == transport.Expected, Impossible: fit == transport.Unexpected, Base: base, SaidHello: q.t.PeerSaidHello(),
 	})
 }
 

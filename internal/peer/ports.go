@@ -65,7 +65,7 @@ type Evidence struct {
 	Next       bool     // the peer can be about to send the packet, or repeats it
 	Impossible bool     // no peer of the QP sends the packet now
 	Base       wire.PSN // moves on whenever a packet of the kind makes progress
-	Greeted    bool     // the peer has said that it is an adverb; only RC peers say so
+	SaidHello  bool     // the peer has said that it is an adverb; only RC peers say so
 }
 
 // MovesTo reports whether a packet, whose ICRC is right, may come from a port that SendsFrom does not know: whether the
@@ -73,7 +73,7 @@ type Evidence struct {
 func (p *Peer) MovesTo(now time.Duration, packet *wire.Packet, port uint16, e Evidence) bool {
 	s := &p.ports
 	if packet.Opcode == wire.CNP {
-		return !p.IsSurelyAdverb() || !p.uc && !e.Greeted || port == s.of[0] || s.of == [2]uint16{}
+		return !p.IsSurelyAdverb() || !p.uc && !e.SaidHello || port == s.of[0] || s.of == [2]uint16{}
 	}
 	k := portKind(packet)
 	w := &s.waits[k]
