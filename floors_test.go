@@ -113,6 +113,7 @@ var floors = []struct {
 	{"internal/release", 0},
 	{"internal/litmus", 0},
 	{"internal/epoll", 0},
+	{"internal/supervisor", 0},
 	{"internal/tables", 0},
 	{"internal/benchdata", 0},
 	{"internal/uapi", 0},

@@ -1,0 +1,170 @@
+//go:build amd64 || arm64
+
+package supervisor
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// memory reads and writes the memory of processes: by process_vm_readv and process_vm_writev, or by /proc/PID/mem where a
+// filter forbids these, as some container runtimes' do.
+type memory struct {
+	byFile atomic.Bool
+}
+
+// forbidden are the errors of system calls that a filter denies.
+func forbidden(err error) bool { return err == unix.EPERM || err == unix.ENOSYS }
+
+func (m *memory) read(pid int, addr uint64, b []byte) (int, error) {
+	return m.move(pid, addr, b, false)
+}
+func (m *memory) write(pid int, addr uint64, b []byte) (int, error) {
+	return m.move(pid, addr, b, true)
+}
+
+func (m *memory) move(pid int, addr uint64, b []byte, write bool) (n int, err error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	if addr+uint64(len(b)) < addr {
+		return 0, unix.EFAULT
+	}
+	if !m.byFile.Load() {
+		n, err = byCall(pid, addr, b, write)
+		if !forbidden(err) {
+			return whole(n, len(b), err)
+		}
+		n, err = byFile(pid, addr, b, write)
+		if err == nil {
+			m.byFile.Store(true)
+		}
+		return whole(n, len(b), err)
+	}
+	n, err = byFile(pid, addr, b, write)
+	return whole(n, len(b), err)
+}
+
+// whole makes an error of a part.
+func whole(n, all int, err error) (int, error) {
+	n = max(0, n)
+	if err == nil && n < all {
+		err = unix.EFAULT
+	}
+	return n, err
+}
+
+func byCall(pid int, addr uint64, b []byte, write bool) (int, error) {
+	local := unix.Iovec{Base: &b[0], Len: uint64(len(b))}
+	remote := unix.RemoteIovec{Base: uintptr(addr), Len: len(b)}
+	number := uintptr(unix.SYS_PROCESS_VM_READV)
+	if write {
+		number = unix.SYS_PROCESS_VM_WRITEV
+	}
+	n, _, e := unix.Syscall6(number, uintptr(pid), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+	if e != 0 {
+		return 0, e
+	}
+	return int(n), nil
+}
+
+// byFile uses /proc/PID/mem. That file ignores the protection of pages, so the protection is looked up first.
+func byFile(pid int, addr uint64, b []byte, write bool) (int, error) {
+	n := permitted(pid, addr, len(b), write)
+	if n == 0 {
+		return 0, unix.EFAULT
+	}
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	if write {
+		n, err = unix.Pwrite(fd, b[:n], int64(addr))
+	} else {
+		n, err = unix.Pread(fd, b[:n], int64(addr))
+	}
+	if err == unix.EIO {
+		err = unix.EFAULT
+	}
+	return n, err
+}
+
+// mapQuery is struct procmap_query, of Linux 6.11.
+type mapQuery struct {
+	size, flags, addr, start, end, vmaFlags, pageSize, offset, inode uint64
+	major, minor, nameSize, buildIDSize                              uint32
+	nameAddr, buildIDAddr                                            uint64
+}
+
+const (
+	ioctlMapQuery = 0xc0686611
+	mapReadable   = 1
+	mapWritable   = 2
+)
+
+// permitted is how many of n bytes from addr on the process could read or write itself.
+func permitted(pid int, addr uint64, n int, write bool) int {
+	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	need := uint64(mapReadable)
+	if write {
+		need = mapWritable
+	}
+	at, end := addr, addr+uint64(n)
+	for at < end {
+		q := mapQuery{addr: at}
+		q.size = uint64(unsafe.Sizeof(q))
+		_, _, e := unix.Syscall(unix.SYS_IOCTL, f.Fd(), ioctlMapQuery, uintptr(unsafe.Pointer(&q)))
+		if e == unix.ENOTTY || e == unix.EINVAL {
+			return permittedByText(pid, addr, n, write)
+		}
+		if e != 0 || q.vmaFlags&need == 0 || q.end <= at {
+			break
+		}
+		at = q.end
+	}
+	return int(min(at, end) - addr)
+}
+
+// permittedByText is permitted for older kernels, by the text of /proc/PID/maps.
+func permittedByText(pid int, addr uint64, n int, write bool) int {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/maps")
+	if err != nil {
+		return 0
+	}
+	at, end := addr, addr+uint64(n)
+	for line := range bytes.Lines(text) {
+		from, to, flags, ok := mapLine(line)
+		if !ok || to <= at {
+			continue
+		}
+		if allowed := flags[0] == 'r'; from > at || write && flags[1] != 'w' || !write && !allowed {
+			break
+		}
+		if at = to; at >= end {
+			break
+		}
+	}
+	return int(min(at, end) - addr)
+}
+
+// mapLine reads "5581c000-5581d000 rw-p …".
+func mapLine(line []byte) (from, to uint64, flags string, ok bool) {
+	a, rest, ok1 := bytes.Cut(line, []byte("-"))
+	b, rest, ok2 := bytes.Cut(rest, []byte(" "))
+	from, err1 := strconv.ParseUint(string(a), 16, 64)
+	to, err2 := strconv.ParseUint(string(b), 16, 64)
+	if !ok1 || !ok2 || err1 != nil || err2 != nil || len(rest) < 4 {
+		return 0, 0, "", false
+	}
+	return from, to, string(rest[:4]), true
+}

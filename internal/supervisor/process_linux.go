@@ -1,0 +1,126 @@
+//go:build amd64 || arm64
+
+package supervisor
+
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Process is a process of the target. It lives longer than a Call: a device reads and writes memory by it whenever it
+// has to.
+type Process struct {
+	TGID  int
+	pidfd int
+	mem   *memory
+}
+
+// Alive reports whether the process has not ended.
+func (p *Process) Alive() bool {
+	defer runtime.KeepAlive(p)
+	return unix.PidfdSendSignal(p.pidfd, 0, nil, 0) != unix.ESRCH
+}
+
+// copyFD copies a descriptor of the process: the copy has the same open file description.
+func (p *Process) copyFD(fd uint32) (int, error) {
+	defer runtime.KeepAlive(p)
+	return unix.PidfdGetfd(p.pidfd, int(fd), 0)
+}
+
+// Read reads memory of the process, as Call.Read does.
+func (p *Process) Read(addr uint64, b []byte) (int, error) {
+	n, err := p.mem.read(p.TGID, addr, b)
+	if !p.Alive() { // the ID may be another's
+		return 0, unix.ESRCH
+	}
+	return n, err
+}
+
+// Write writes memory of the process, as Call.Write does.
+func (p *Process) Write(addr uint64, b []byte) (int, error) {
+	if !p.Alive() {
+		return 0, unix.ESRCH
+	}
+	return p.mem.write(p.TGID, addr, b)
+}
+
+// processes are those of the target that somebody asked for.
+type processes struct {
+	mem  *memory
+	mu   sync.Mutex
+	byID map[int]*Process
+	tids map[int]int // the process of a thread; checked before it is used
+}
+
+// mostTIDs bounds the cache of threads.
+const mostTIDs = 1024
+
+// tgid finds the process of a thread. The cache is right if the thread is one of that process.
+func (p *processes) tgid(tid int) int {
+	p.mu.Lock()
+	g, ok := p.tids[tid]
+	p.mu.Unlock()
+	var st unix.Stat_t
+	if ok && unix.Lstat("/proc/"+strconv.Itoa(g)+"/task/"+strconv.Itoa(tid), &st) == nil {
+		return g
+	}
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/status")
+	if err != nil {
+		return 0
+	}
+	g, _ = strconv.Atoi(statusField(string(b), "Tgid:"))
+	if g == 0 {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.tids) >= mostTIDs {
+		clear(p.tids)
+	}
+	p.tids[tid] = g
+	return g
+}
+
+// statusField finds a field of /proc/PID/status.
+func statusField(status, name string) string {
+	for line := range strings.Lines(status) {
+		if value, ok := strings.CutPrefix(line, name); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+func (p *processes) of(c *Call) (*Process, error) {
+	g := p.tgid(c.TID)
+	if g == 0 {
+		return nil, unix.ESRCH
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if x := p.byID[g]; x != nil && x.Alive() {
+		return x, nil
+	}
+	fd, err := unix.PidfdOpen(g, 0)
+	if err != nil {
+		return nil, err
+	}
+	if !c.s.l.valid(c.id) {
+		unix.Close(fd)
+		return nil, errGone
+	}
+	x := &Process{TGID: g, pidfd: fd, mem: p.mem}
+	runtime.AddCleanup(x, func(fd int) { unix.Close(fd) }, fd)
+	for g, x := range p.byID {
+		if !x.Alive() {
+			delete(p.byID, g)
+		}
+	}
+	p.byID[g] = x
+	return x, nil
+}

@@ -1,0 +1,255 @@
+//go:build amd64 || arm64
+
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config says what a supervisor shows to its target.
+type Config struct {
+	Tree *Tree
+	// Other answers the calls that only a Rule notifies. Without it they continue.
+	Other func(*Call)
+	// Logf gets what is odd: answers that devices forgot, memory that cannot be read. It may be nil.
+	Logf func(format string, args ...any)
+}
+
+// A Supervisor answers a target's notifications.
+type Supervisor struct {
+	l    *Listener
+	cfg  Config
+	size uintptr // of a notification
+	stop int     // an eventfd that ends Serve
+
+	mem       memory
+	processes processes
+	table     *descriptors
+	work      sync.WaitGroup // calls that were handed on
+
+	mu      sync.Mutex
+	waiting map[*Call]struct{}
+	ticking bool
+}
+
+// New makes a supervisor for a listener, which it closes when Serve returns.
+func New(l *Listener, cfg Config) (*Supervisor, error) {
+	if cfg.Tree == nil {
+		return nil, errNoTree
+	}
+	size, err := notificationSize()
+	if err != nil {
+		return nil, err
+	}
+	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	s := &Supervisor{l: l, cfg: cfg, size: size, stop: stop, waiting: map[*Call]struct{}{}}
+	s.processes = processes{mem: &s.mem, byID: map[int]*Process{}, tids: map[int]int{}}
+	if s.table, err = newDescriptors(s); err != nil {
+		unix.Close(stop)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Supervisor) logf(format string, args ...any) {
+	if s.cfg.Logf != nil {
+		s.cfg.Logf(format, args...)
+	}
+}
+
+// Close lets Serve return. The target's notified calls then wait for ever, or fail with ENOSYS once the last copy of the
+// listener is closed: end the target first.
+func (s *Supervisor) Close() {
+	unix.Write(s.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+}
+
+// Serve answers notifications until the last process of the target has ended, or Close is called. One thread receives them
+// all: several receivers are slower. What is slow must be handed on by Call.Go, or answered later by Call.Wait.
+func (s *Supervisor) Serve() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := s.l.wakeHere(); err != nil && err != unix.EINVAL && err != unix.ENOTTY {
+		return fmt.Errorf("set the listener's flags: %w", err)
+	}
+	go s.table.watch()
+	err := s.receive()
+	s.mu.Lock()
+	held := slices.Collect(maps.Keys(s.waiting))
+	s.mu.Unlock()
+	for _, c := range held {
+		s.withdraw(c)
+	}
+	s.work.Wait()
+	s.table.close()
+	unix.Close(s.stop)
+	s.l.Close()
+	return err
+}
+
+func (s *Supervisor) receive() error {
+	// The kernel wants zeros, and may write more than this version knows of.
+	buf := make([]uint64, (s.size+7)/8)
+	n := (*notification)(unsafe.Pointer(&buf[0]))
+	ready := []unix.PollFd{{Fd: int32(s.l.FD), Events: unix.POLLIN}, {Fd: int32(s.stop), Events: unix.POLLIN}}
+	c := &Call{s: s}
+	for {
+		if _, err := unix.Poll(ready, -1); err != nil {
+			if err == unix.EINTR {
+				continue
+			}
+			return os.NewSyscallError("poll", err)
+		}
+		switch {
+		case ready[1].Revents != 0:
+			return nil
+		case ready[0].Revents&unix.POLLIN == 0: // POLLHUP: nobody has the filter any more
+			return nil
+		}
+		clear(buf)
+		_, e := s.l.ioctl(ioctlReceive, unsafe.Pointer(n))
+		switch e {
+		case 0:
+		case unix.EINTR, unix.ENOENT: // a signal took the notification back
+			continue
+		default:
+			return fmt.Errorf("receive a notification: %w", e)
+		}
+		if c.kept {
+			c = &Call{s: s}
+		}
+		c.TID, c.Number, c.Args, c.id = int(n.tid), n.number, n.args, n.id
+		c.state.Store(stateOpen)
+		if n.tid == 0 { // of a PID namespace that this process does not see
+			c.Continue()
+			continue
+		}
+		s.answer(c)
+		if !c.kept {
+			c.settle()
+		}
+	}
+}
+
+// answer hands a call to those who know what it is.
+func (s *Supervisor) answer(c *Call) {
+	switch o := opOf(c.Number); {
+	case o == opOther && s.cfg.Other != nil:
+		s.cfg.Other(c)
+	case o == opOther:
+		c.Continue()
+	case o.onDescriptor():
+		s.table.answer(c, o)
+	default:
+		s.answerPath(c, o)
+	}
+}
+
+// heldSignal is what the last look at a waiting thread found.
+type heldSignal struct{ shared bool }
+
+// signalPeriod is how often waiting calls are looked at, while there are any. A signal's handler starts so much later.
+const signalPeriod = 5 * time.Millisecond
+
+// hold takes note of a call that waits, and starts to look for signals.
+func (s *Supervisor) hold(c *Call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.answered() {
+		return
+	}
+	s.waiting[c] = struct{}{}
+	if !s.ticking {
+		s.ticking = true
+		go s.tick()
+	}
+}
+
+func (s *Supervisor) forget(c *Call) {
+	if !c.kept {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waiting, c)
+}
+
+func (s *Supervisor) holds(c *Call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.waiting[c]
+	return ok
+}
+
+func (s *Supervisor) tick() {
+	t := time.NewTicker(signalPeriod)
+	defer t.Stop()
+	for range t.C {
+		s.mu.Lock()
+		if len(s.waiting) == 0 {
+			s.ticking = false
+			s.mu.Unlock()
+			return
+		}
+		held := slices.Collect(maps.Keys(s.waiting))
+		s.mu.Unlock()
+		for _, c := range held {
+			if !s.l.valid(c.id) || c.interrupted() {
+				s.withdraw(c)
+			}
+		}
+	}
+}
+
+// withdraw takes a waiting call from its device. If the thread still waits, a signal's handler comes first.
+func (s *Supervisor) withdraw(c *Call) {
+	if !c.take() {
+		return
+	}
+	s.forget(c)
+	s.l.send(response{id: c.id, errno: -int32(errRestart)})
+	if c.gone != nil {
+		c.gone()
+	}
+}
+
+// interrupted reports whether the thread has a signal to handle. A signal that is sent to the whole process may be
+// another thread's to handle, and then the kernel would show ERESTARTSYS to the program: so such a signal counts when it is
+// still there at the second look.
+func (c *Call) interrupted() bool {
+	b, err := os.ReadFile(c.procPath("status"))
+	if err != nil {
+		return false // NOTIF_ID_VALID will tell
+	}
+	own, shared := pendingSignals(string(b))
+	again := c.held.shared
+	c.held.shared = shared
+	return own || shared && again
+}
+
+// pendingSignals reads /proc/PID/status: whether signals wait for the thread, or for its process, that are neither
+// blocked nor ignored.
+func pendingSignals(status string) (own, shared bool) {
+	mask := func(name string) uint64 {
+		n, _ := strconv.ParseUint(statusField(status, name), 16, 64)
+		return n
+	}
+	const ignoredByDefault = 1<<(unix.SIGCHLD-1) | 1<<(unix.SIGURG-1) | 1<<(unix.SIGWINCH-1) | 1<<(unix.SIGCONT-1)
+	out := mask("SigBlk:") | mask("SigIgn:") | ignoredByDefault&^mask("SigCgt:")
+	return mask("SigPnd:")&^out != 0, mask("ShdPnd:")&^out != 0
+}
+
+var errNoTree = errors.New("start a supervisor: no tree: make one by NewTree")
