@@ -115,8 +115,9 @@ func (c *Call) Inject(fd int, cloexec bool, number int, answer bool) (int, error
 func (c *Call) Valid() bool { return !c.answered() && c.s.l.valid(c.id) }
 
 // Wait says that the call is answered later, by some goroutine. Meanwhile it is interruptible as a blocking call of the
-// kernel's is: a signal that the thread has to handle, or its death, takes the call away, and gone is called, once.
-// A call that was restarted after the signal is a new one.
+// kernel's is: a signal that the thread has to handle, or its death, takes the call away, and gone is called, once, by
+// another goroutine. A call that was restarted after the signal is a new one. Call Wait before anybody else can know of
+// the call and answer it.
 func (c *Call) Wait(gone func()) {
 	c.kept = true
 	c.gone = gone
@@ -124,7 +125,8 @@ func (c *Call) Wait(gone func()) {
 }
 
 // Go answers the call in a goroutine of its own, so that other calls need not wait. If f returns with neither an answer nor
-// a Wait, the call fails with EIO. Signals do not interrupt f.
+// a Wait, the call fails with EIO. Signals do not interrupt f. Serve returns after f, so f must not wait for ever for
+// somebody who ended: see Valid.
 func (c *Call) Go(f func()) {
 	c.kept = true
 	c.s.work.Go(func() {

@@ -216,10 +216,11 @@ func (s *Supervisor) tick() {
 
 // withdraw takes a waiting call from its device. If the thread still waits, a signal's handler comes first.
 func (s *Supervisor) withdraw(c *Call) {
-	if !c.take() {
+	taken := c.take()
+	s.forget(c)
+	if !taken {
 		return
 	}
-	s.forget(c)
 	s.l.send(response{id: c.id, errno: -int32(errRestart)})
 	if c.gone != nil {
 		c.gone()

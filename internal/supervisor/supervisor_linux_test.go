@@ -197,6 +197,40 @@ func TestSurroundings(t *testing.T) {
 	}
 }
 
+// The range is below the limit of open files, whatever Go's runtime makes of that.
+func TestLimit(t *testing.T) {
+	require(t)
+	exe, err := testBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bash := programPath(t, "bash")
+	for _, tt := range []struct {
+		limit int
+		want  string
+	}{
+		{256, "number 255 223\n"},
+		{128, "number 127 95\n"},
+		{127, "the limit of open files is 127, and devices need 128"},
+		{1025, "number 1023 991\n"},
+	} {
+		cmd := exec.Command(bash, "-c", fmt.Sprintf(`ulimit -S -n %d; exec -a starter "$0" "$0" target number`, tt.limit), exe)
+		cmd.Env = append(os.Environ(), "TOY_LOG=")
+		if b, _ := cmd.CombinedOutput(); !strings.Contains(string(b), tt.want) {
+			t.Errorf("limit %d: got %q, want %q", tt.limit, b, tt.want)
+		}
+	}
+}
+
+// There is one supervisor for a tree of processes, and a second one says so.
+func TestNested(t *testing.T) {
+	r := start(t, []string{programPath(t, "bash"), "bash", "-c", `exec -a starter "$EXE" /bin/true true`})
+	if got, want := r.wait(), "this process is under a supervisor already"; got != exitFailed || !strings.Contains(r.out.String(), want) {
+		t.Errorf("exit status %d, want %d; output %q, want %q", got, exitFailed, &r.out, want)
+	}
+	r.nothingLeft()
+}
+
 // A pipe ends when the program closes it, though the supervisor runs.
 func TestPipeEnds(t *testing.T) {
 	r := start(t, []string{"/bin/sh", "sh", "-c", "exec 3>&-; exec sleep 1000"})

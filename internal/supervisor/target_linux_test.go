@@ -13,6 +13,7 @@ import (
 
 // targets are what this binary does as a target: os.Exit(1) after a word is a failure.
 var targets = map[string]func(args []string){
+	"number":       func([]string) { fmt.Println("number", open(toyNode, unix.O_RDWR), open(toyMem, unix.O_RDWR)) },
 	"descriptors":  targetDescriptors,
 	"release":      targetRelease,
 	"receiver":     targetReceiver,
@@ -104,6 +105,18 @@ func targetDescriptors([]string) {
 	want("poll", err, nil)
 	is("ready", n, 1)
 	b := make([]byte, 16)
+	var set unix.FdSet
+	set.Set(a)
+	n, err = unix.Select(a+1, &set, nil, nil, nil)
+	want("select", err, nil)
+	is("selected", n, 1)
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	want("epoll_create1", err, nil)
+	want("epoll_ctl", unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, a, &unix.EpollEvent{Events: unix.EPOLLIN}), nil)
+	n, err = unix.EpollWait(ep, make([]unix.EpollEvent, 2), -1)
+	want("epoll_wait", err, nil)
+	is("epoll_wait", n, 1)
+	unix.Close(ep)
 	n, err = unix.Read(a, b)
 	want("read", err, nil)
 	is("read", string(b[:n]), "hello")
@@ -123,9 +136,17 @@ func targetDescriptors([]string) {
 	want("lseek", err, unix.ESPIPE)
 
 	x := uint64(21)
+	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	want("mmap", err, nil)
+	later := (*uint64)(unsafe.Pointer(&page[0]))
+	*later = 21
 	_, err = ioctl(a, toyTwice, uintptr(unsafe.Pointer(&x)))
 	want("ioctl", err, nil)
 	is("ioctl", x, 42)
+	_, err = ioctl(a, toyLater, uintptr(unsafe.Pointer(later)))
+	want("ioctl", err, nil)
+	id(a) // the thread that answers is through with it
+	is("memory that was written after the answer", *later, 42)
 	_, err = ioctl(a, toyTwice, 0x10)
 	want("ioctl with a bad address", err, unix.EFAULT)
 	_, err = ioctl(a, unix.TIOCGWINSZ, uintptr(unsafe.Pointer(&x)))

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -35,6 +36,7 @@ const (
 	toyMute  = 0x0001_4207 // is never answered
 	toyCount = 0x0001_4208 // returns how many calls wait on the file
 	toyEnds  = 0x0001_4209 // returns how often calls were taken away on the file
+	toyLater = 0x0001_420a // doubles the 8 bytes at arg after the answer, by the process
 )
 
 // TestMain is also what Run, its supervisor and reaper, and the tests' targets are.
@@ -47,7 +49,11 @@ func TestMain(m *testing.M) {
 		target(os.Args[1], os.Args[2:])
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if exe, err := testBinary(); err == nil {
+		os.RemoveAll(filepath.Dir(exe))
+	}
+	os.Exit(code)
 }
 
 func (s Status) report() Status {
@@ -232,6 +238,21 @@ func (f *toyFile) Ioctl(c *Call, request uint32, arg uint64) {
 			return
 		}
 		c.Return(0)
+	case toyLater:
+		p, err := c.Process()
+		if err != nil {
+			c.Fail(unix.ESRCH)
+			return
+		}
+		c.Return(0)
+		var b [8]byte
+		if _, err := p.Read(arg, b[:]); err != nil {
+			f.toy.log.printf("read later: %v", err)
+		}
+		binary.LittleEndian.PutUint64(b[:], 2*binary.LittleEndian.Uint64(b[:]))
+		if _, err := p.Write(arg, b[:]); err != nil {
+			f.toy.log.printf("write later: %v", err)
+		}
 	case toySlow:
 		c.Go(func() { c.Return(42) })
 	case toyMute:
@@ -241,8 +262,7 @@ func (f *toyFile) Ioctl(c *Call, request uint32, arg uint64) {
 			return
 		}
 		f.mu.Lock()
-		f.waiting = append(f.waiting, c)
-		f.mu.Unlock()
+		defer f.mu.Unlock()
 		c.Wait(func() {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -250,6 +270,7 @@ func (f *toyFile) Ioctl(c *Call, request uint32, arg uint64) {
 			f.waiting = slices.DeleteFunc(f.waiting, func(x *Call) bool { return x == c })
 			f.toy.log.printf("gone %d", f.id)
 		})
+		f.waiting = append(f.waiting, c)
 		f.toy.log.printf("waits %d", f.id)
 	case toyCount, toyEnds:
 		f.mu.Lock()

@@ -325,3 +325,34 @@ func FuzzWalk(f *testing.F) {
 		tree.virtual(squeeze("/" + p))
 	})
 }
+
+// What each notified call does takes no memory.
+func TestNoAllocations(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	tree, err := NewTree("/dev/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(&Listener{FD: stop, Base: 960}, Config{Tree: tree})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.table.watch()
+	defer s.table.close()
+	c := &Call{s: s, TID: os.Getpid()}
+	b := make([]byte, 64)
+	at := uint64(uintptr(unsafe.Pointer(&checkWord)))
+	if n := testing.AllocsPerRun(100, func() {
+		s.table.find(c, 0)
+		s.mem.read(c.TID, at, b[:8])
+		s.l.valid(1)
+		s.l.send(response{})
+	}); n != 0 {
+		t.Errorf("%g allocations", n)
+	}
+}
