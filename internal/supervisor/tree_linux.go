@@ -67,6 +67,11 @@ func NewTree(prefixes ...string) (*Tree, error) {
 		}
 		t.prefixes = append(t.prefixes, p)
 	}
+	trees.mu.Lock() // until it is known to those who remove them
+	defer trees.mu.Unlock()
+	if trees.ends {
+		return nil, errTreeClosed
+	}
 	for {
 		dir, err := os.MkdirTemp(base(), treePrefix)
 		if err != nil {
@@ -87,10 +92,7 @@ func NewTree(prefixes ...string) (*Tree, error) {
 	if real, err := filepath.EvalSymlinks(t.root); err == nil {
 		t.root = real
 	}
-	if err := trees.add(t); err != nil {
-		t.Close()
-		return nil, err
-	}
+	trees.list = append(trees.list, t)
 	return t, nil
 }
 
@@ -150,28 +152,18 @@ func removeTree(root string) error {
 
 // treeSet is the trees of this process.
 type treeSet struct {
-	mu    sync.Mutex
-	trees []*Tree
-	ends  bool
+	mu   sync.Mutex
+	list []*Tree
+	ends bool
 }
 
 // trees are removed when this process ends.
 var trees treeSet
 
-func (s *treeSet) add(t *Tree) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ends {
-		return errTreeClosed
-	}
-	s.trees = append(s.trees, t)
-	return nil
-}
-
 func (s *treeSet) roots() (list []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.trees {
+	for _, t := range s.list {
 		list = append(list, t.root)
 	}
 	return list
@@ -182,7 +174,7 @@ func (s *treeSet) remove() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ends = true
-	for _, t := range s.trees {
+	for _, t := range s.list {
 		t.Close()
 	}
 }

@@ -301,6 +301,7 @@ func FuzzWalk(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	f.Cleanup(func() { tree.Close() })
 	for _, s := range []string{
 		"/", "", "/sys/class/infiniband/toy0/loop", toyAttr, toyNode + "/", toyClass + "/toy0/device/../..", "/sys/../dev/infiniband/toy0",
 		"/proc/self/../../dev/infiniband", toyClass + "/toy0/subsystem/../ostype", toyClass + "/../../../..", toyClass + "/none/..",
