@@ -7,10 +7,13 @@ import (
 	"os"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/run"
 	"github.com/adverb-rdma/adverb/internal/hca"
+	"github.com/adverb-rdma/adverb/internal/supervisor"
 )
 
 func main() {
+	supervisor.Stage(run.Serve) // does not return in the processes of adverb run
 	ctx, stop := cli.Signals(context.Background())
 	code := newTool().Run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr)
 	stop()

@@ -27,6 +27,10 @@ type Command struct {
 	Usage    func(w io.Writer, c *Command, prog string)
 	More     string // for --help, below the flags; PROG stands for the program's name
 	Run      func(*Invocation) int
+
+	// RunsProgram says that the operands are another program and its arguments. Flags behind the first are the program's,
+	// and arguments may be empty.
+	RunsProgram bool
 }
 
 // Form is one way to call a command.

@@ -26,6 +26,7 @@ type Getopt struct {
 
 	ended   bool  // "--" has been met
 	lacking *Flag // the last flag, if its argument is missing
+	program bool  // the first operand ends the flags: see Command.RunsProgram
 
 	refuse func(error) // gets the errors of flags' Checks; nil: arguments are not checked
 }
@@ -42,7 +43,7 @@ const (
 
 // Getopt returns a Getopt over the arguments of inv.
 func (inv *Invocation) Getopt() *Getopt {
-	return &Getopt{Stderr: inv.Stderr, prog: inv.Prog, flags: inv.Cmd.allFlags(inv.ByClassicName), args: inv.Args, refuse: inv.Explain}
+	return &Getopt{Stderr: inv.Stderr, prog: inv.Prog, flags: inv.Cmd.allFlags(inv.ByClassicName), args: inv.Args, refuse: inv.Explain, program: inv.Cmd.RunsProgram}
 }
 
 // Parse reads all flags and returns the operands. It calls set for each flag with the flag's long
@@ -90,7 +91,7 @@ func (g *Getopt) Next() (f Flag, arg string, state GetoptState) {
 		if err = f.Check(arg); err != nil {
 			err = fmt.Errorf("read %s=%s: %w", f.dashed(), arg, err)
 		}
-	case state == GetoptEnd:
+	case state == GetoptEnd && !g.program:
 		if i := slices.Index(g.Operands, ""); i >= 0 {
 			err = fmt.Errorf("read argument %d: %w", i+1, errEmpty)
 		}
@@ -119,6 +120,9 @@ func (g *Getopt) next() (f Flag, arg string, state GetoptState) {
 		case len(a) > 1 && a[0] == '-':
 			g.cluster = a[1:]
 			return g.nextShort()
+		case g.program:
+			g.Operands = append(append(g.Operands, a), g.args...)
+			g.args = nil
 		default:
 			g.Operands = append(g.Operands, a)
 		}

@@ -1,0 +1,147 @@
+//go:build amd64 || arm64
+
+package run
+
+import (
+	"bytes"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/supervisor"
+	"github.com/adverb-rdma/adverb/internal/uapi"
+	"github.com/adverb-rdma/adverb/internal/uverbs"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// verbsDevice is the name of the device behind a node.
+type verbsDevice string
+
+// Open implements supervisor.Device.
+func (d verbsDevice) Open(*supervisor.Call, int) (supervisor.Opened, error) {
+	dev, err := verbs.Open(string(d))
+	if err != nil {
+		return supervisor.Opened{}, err
+	}
+	ctx, err := uverbs.Open(dev, memory{})
+	if err != nil {
+		dev.Close()
+		return supervisor.Opened{}, err
+	}
+	fd, err := unix.FcntlInt(ctx.File().Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		ctx.Close()
+		return supervisor.Opened{}, err
+	}
+	return supervisor.Opened{File: &verbsFile{ctx}, FD: fd, Watch: -1}, nil
+}
+
+// verbsFile is an open uverbs device.
+type verbsFile struct{ ctx *uverbs.Context }
+
+// caller is the program in a call.
+type caller struct{ *supervisor.Call }
+
+// SystemCall is what memory.Register needs beside the interface.
+func (c caller) SystemCall() *supervisor.Call { return c.Call }
+
+// ReadMemory implements uverbs.Caller.
+func (c caller) ReadMemory(addr uint64, b []byte) error { _, err := c.Read(addr, b); return err }
+
+// WriteMemory implements uverbs.Caller.
+func (c caller) WriteMemory(addr uint64, b []byte) error { _, err := c.Write(addr, b); return err }
+
+// Inject implements uverbs.Caller.
+func (c caller) Inject(f *os.File, cloexec bool) (int, error) {
+	raw, err := f.SyscallConn() // Fd would make it blocking
+	if err != nil {
+		return -1, err
+	}
+	n := -1
+	if cerr := raw.Control(func(fd uintptr) { n, err = c.Call.Inject(int(fd), cloexec, -1, false) }); cerr != nil {
+		return -1, cerr
+	}
+	return n, err
+}
+
+// Read implements supervisor.File: uverbs has nothing to read.
+func (f *verbsFile) Read(c *supervisor.Call, _ uint64) { c.Fail(unix.EINVAL) }
+
+// Write implements supervisor.File. A doorbell is carried out at once, by the thread that was told of it: like a driver's
+// system call, so that the program goes on when its work is done, and no other thread has to be woken.
+func (f *verbsFile) Write(c *supervisor.Call, b []byte) {
+	cmd, err := uapi.ParseWrite(b)
+	if err != nil {
+		c.Fail(unix.EINVAL)
+		return
+	}
+	if cmd.Number == uapi.CmdPostSend {
+		var post uapi.PostSend
+		if err := uapi.Decode(cmd.In, &post); err != nil {
+			c.Fail(unix.EINVAL)
+			return
+		}
+		f.answer(c, f.ctx.Doorbell(post.QPHandle), len(b))
+		return
+	}
+	cmd.In, cmd.DriverIn = bytes.Clone(cmd.In), bytes.Clone(cmd.DriverIn)
+	c.Go(func() { f.answer(c, f.ctx.Do(caller{c}, cmd), len(b)) })
+}
+
+func (f *verbsFile) answer(c *supervisor.Call, err error, n int) {
+	if err != nil {
+		e := uverbs.Errno(err)
+		logf("%d: %v: %v", c.TID, e, err)
+		c.Fail(e)
+		return
+	}
+	c.Return(int64(n))
+}
+
+// Ioctl implements supervisor.File: INVOKE_WRITE carries a command. Programs have another way for what other methods do.
+func (f *verbsFile) Ioctl(c *supervisor.Call, request uint32, arg uint64) {
+	if request != uapi.IoctlVerbs {
+		c.Fail(unix.ENOTTY)
+		return
+	}
+	c.Go(func() {
+		b := make([]byte, uapi.IoctlHeaderSize)
+		read := func(addr uint64, b []byte) error { _, err := c.Read(addr, b); return err }
+		if err := read(arg, b); err != nil {
+			c.Fail(unix.EFAULT)
+			return
+		}
+		n, err := uapi.ParseIoctlHeader(b)
+		if err != nil {
+			c.Fail(unix.EINVAL)
+			return
+		}
+		b = make([]byte, n)
+		if err := read(arg, b); err != nil {
+			c.Fail(unix.EFAULT)
+			return
+		}
+		call, err := uapi.ParseIoctl(b)
+		switch {
+		case err != nil:
+			c.Fail(unix.EINVAL)
+			return
+		case call.Object != uapi.ObjectDevice || call.Method != uapi.MethodInvokeWrite:
+			c.Fail(unix.EPROTONOSUPPORT)
+			return
+		}
+		cmd, err := call.Command(read)
+		if err != nil {
+			c.Fail(unix.EFAULT)
+			return
+		}
+		f.answer(c, f.ctx.Do(caller{c}, cmd), 0)
+	})
+}
+
+// Released implements supervisor.File.
+func (f *verbsFile) Released() {
+	if err := f.ctx.Close(); err != nil {
+		logf("close a device: %v", err)
+	}
+}
