@@ -213,12 +213,15 @@ func (c *Context) deallocMW(k *call) error {
 	return nil
 }
 
+// flowLabelMask has the bits of a flow label. Linux takes the other bits for nothing, and UCX sets them.
+const flowLabelMask = 1<<20 - 1
+
 // ahAttr returns a path as verbs has it.
 func ahAttr(a *uapi.AHAttr) verbs.AHAttr {
 	v := verbs.AHAttr{DLID: a.DLID, SL: a.SL, SrcPathBits: a.SrcPathBits, StaticRate: verbs.Rate(a.StaticRate), Port: int(a.PortNum)}
 	if a.IsGlobal != 0 {
 		g := &a.GRH
-		v.DGID, v.FlowLabel, v.SGIDIndex, v.HopLimit, v.TrafficClass = g.DGID, g.FlowLabel, int(g.SGIDIndex), g.HopLimit, g.TrafficClass
+		v.DGID, v.FlowLabel, v.SGIDIndex, v.HopLimit, v.TrafficClass = g.DGID, g.FlowLabel&flowLabelMask, int(g.SGIDIndex), g.HopLimit, g.TrafficClass
 	}
 	return v
 }

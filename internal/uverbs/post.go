@@ -190,7 +190,7 @@ func (p *poster) take(i int) error {
 		}
 	case verbs.OpBindMW:
 		b := &p.binds[i]
-		*b = verbs.MWBind{RKey: verbs.RKey(w.NewRKey), Addr: w.MWAddr, Length: w.MWLength, Access: verbs.Access(w.Access)}
+		*b = verbs.MWBind{RKey: verbs.RKey(w.NewRKey), Addr: w.MWAddr, Length: w.MWLength, Access: verbs.Access(w.Access) &^ verbs.AccessLocalWrite} // which says nothing of a window
 		var ok bool
 		if b.MW, ok = q.c.named.mw(w.MWRKey); !ok {
 			return unix.EINVAL

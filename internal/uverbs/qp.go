@@ -287,8 +287,12 @@ func (c *Context) queryQP(k *call) error {
 		}
 		return 0
 	}
-	return k.out(uapi.QueryQPResp{Dest: dest(&a.AH), AltDest: dest(&a.AltAH),
-		MaxSendWR: uint32(q.cap.MaxSendWR), MaxRecvWR: uint32(q.cap.MaxRecvWR), MaxSendSGE: uint32(q.cap.MaxSendSGE),
+	recvs := uint32(0)
+	if q.rq != nil {
+		recvs = uint32(q.rq.ring.cap())
+	}
+	return k.out(uapi.QueryQPResp{Dest: dest(&a.AH), AltDest: dest(&a.AltAH), // as many work requests as the rings hold
+		MaxSendWR: uint32(q.sq.cap()), MaxRecvWR: recvs, MaxSendSGE: uint32(q.cap.MaxSendSGE),
 		MaxRecvSGE: uint32(q.cap.MaxRecvSGE), MaxInlineData: uint32(q.cap.MaxInlineData),
 		QKey: uint32(a.QKey), RQPSN: uint32(a.RQPSN), SQPSN: uint32(a.SQPSN), DestQPNum: uint32(a.DestQPN), QPAccessFlags: uint32(a.Access),
 		PKeyIndex: uint16(a.PKeyIndex), AltPKeyIndex: uint16(a.AltPKeyIndex), QPState: uint8(a.State), CurQPState: uint8(a.CurState),

@@ -203,7 +203,7 @@ func TestDatagrams(t *testing.T) {
 		ah     uapi.CreateAHResp
 		driver uapi.RxeCreateAHResp
 	)
-	a.do(uapi.CmdCreateAH, uapi.CreateAH{PDHandle: a.pd, Attr: uapi.AHAttr{GRH: uapi.GlobalRoute{DGID: gid.GID, HopLimit: 1}, IsGlobal: 1, PortNum: 1}}, nil, &ah, &driver)
+	a.do(uapi.CmdCreateAH, uapi.CreateAH{PDHandle: a.pd, Attr: uapi.AHAttr{GRH: uapi.GlobalRoute{DGID: gid.GID, FlowLabel: ^uint32(0), HopLimit: 1}, IsGlobal: 1, PortNum: 1}}, nil, &ah, &driver) // as UCX asks
 	if driver.AHNum == 0 {
 		t.Error("the AH has number 0, by which programs tell old kernels")
 	}
@@ -411,7 +411,7 @@ func TestWindows(t *testing.T) {
 			var mw uapi.AllocMWResp
 			p.do(uapi.CmdAllocMW, uapi.AllocMW{PDHandle: p.pd, MWType: uint8(typ)}, nil, &mw, nil)
 			key := mw.RKey&^0xff | (mw.RKey+1)&0xff
-			y.post(send{id: 1, op: verbs.OpBindMW, flags: verbs.SendSignaled, remote: arenaBase + 100, length: 50, mw: [4]uint32{mr.LKey, mw.RKey, key, uint32(verbs.AccessRemoteWrite)}})
+			y.post(send{id: 1, op: verbs.OpBindMW, flags: verbs.SendSignaled, remote: arenaBase + 100, length: 50, mw: [4]uint32{mr.LKey, mw.RKey, key, uint32(verbs.AccessRemoteWrite | verbs.AccessLocalWrite)}})
 			if w := ycq.good(1); w.Opcode != uint32(verbs.WCBindMW) {
 				t.Errorf("got opcode %v", verbs.WCOpcode(w.Opcode))
 			}
@@ -454,12 +454,12 @@ func TestRereg(t *testing.T) {
 	}
 }
 
-// TestQueryQP asks for what MODIFY_QP has set.
+// TestQueryQP asks for what MODIFY_QP has set, and for how many work requests fit into the rings, as Linux tells.
 func TestQueryQP(t *testing.T) {
 	x, y, _, _ := two(t)
 	var q uapi.QueryQPResp
 	y.p.do(uapi.CmdQueryQP, uapi.QueryQP{QPHandle: y.handle}, nil, &q, nil)
-	if verbs.QPState(q.QPState) != verbs.QPStateRTS || q.DestQPNum != x.qpn || q.MaxSendWR != 16 || q.Dest.IsGlobal != 1 || q.Timeout != 14 ||
+	if verbs.QPState(q.QPState) != verbs.QPStateRTS || q.DestQPNum != x.qpn || q.MaxSendWR != y.sq.mask || q.MaxRecvWR != y.rq.mask || q.Dest.IsGlobal != 1 || q.Timeout != 14 ||
 		q.SQPSN != y.qpn&0xffff || q.MaxRdAtomic != 4 || q.PathMTU != uint8(verbs.MTU1024) {
 		t.Errorf("got %+v", q)
 	}
