@@ -48,6 +48,7 @@ var floors = []struct {
 	{"cmd/adverb/internal/inspect", 8},
 	{"cmd/adverb/internal/version", 8},
 	{"cmd/adverb/internal/heir", 8},
+	{"cmd/adverb/internal/run", 8},
 	{"cmd/adverb/internal/cm", 7},
 	{"cmd/adverb/internal/device", 6},
 	{"cmd/adverb/internal/exchange", 6},

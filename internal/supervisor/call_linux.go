@@ -31,7 +31,8 @@ type Call struct {
 }
 
 const (
-	stateOpen uint32 = iota
+	stateOpen    uint32 = iota
+	stateClaimed        // by Claim: only an answer ends it
 	stateAnswered
 )
 
@@ -39,10 +40,21 @@ const (
 var errGone = errors.New("the call is gone: its thread ended, or a signal took it away")
 
 // take makes the caller the one who answers.
-func (c *Call) take() bool { return c.state.CompareAndSwap(stateOpen, stateAnswered) }
+func (c *Call) take() bool {
+	return c.state.CompareAndSwap(stateOpen, stateAnswered) || c.state.CompareAndSwap(stateClaimed, stateAnswered)
+}
+
+// withdraw makes the caller the one who takes an open call away.
+func (c *Call) withdraw() bool { return c.state.CompareAndSwap(stateOpen, stateAnswered) }
+
+// Claim keeps signals from taking a waiting call away: who claims a call answers it soon. It reports false for a call that
+// is gone. So something that is handed out once, such as an event, is not lost between the call's end and its answer.
+func (c *Call) Claim() bool {
+	return c.state.CompareAndSwap(stateOpen, stateClaimed) || c.state.Load() == stateClaimed
+}
 
 // answered reports whether the call needs no answer any more.
-func (c *Call) answered() bool { return c.state.Load() != stateOpen }
+func (c *Call) answered() bool { return c.state.Load() == stateAnswered }
 
 func (c *Call) send(r response) bool {
 	if !c.take() {
@@ -210,6 +222,19 @@ func (c *Call) openFlags(fd uint32) (int, error) {
 func (c *Call) Nonblocking() bool {
 	flags, err := c.openFlags(uint32(c.Args[0]))
 	return err == nil && flags&unix.O_NONBLOCK != 0
+}
+
+// File returns the open file of a device that a descriptor of the call's process means. It fails with EBADF for a number that
+// is no descriptor, and with EINVAL for a descriptor of another file.
+func (c *Call) File(fd uint32) (File, error) {
+	if f := c.s.table.find(c, fd); f != nil {
+		return f.File, nil
+	}
+	var st unix.Stat_t
+	if unix.Stat(c.fdPath(fd), &st) != nil {
+		return nil, unix.EBADF
+	}
+	return nil, unix.EINVAL
 }
 
 // TGID is the process of the thread, or 0 if it is gone.

@@ -216,7 +216,7 @@ func (s *Supervisor) tick() {
 
 // withdraw takes a waiting call from its device. If the thread still waits, a signal's handler comes first.
 func (s *Supervisor) withdraw(c *Call) {
-	taken := c.take()
+	taken := c.withdraw()
 	s.forget(c)
 	if !taken {
 		return

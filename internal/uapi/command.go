@@ -8,6 +8,7 @@ import (
 // Command is a command of uverbs: what a program wrote, or handed over by the ioctl INVOKE_WRITE.
 type Command struct {
 	Number   CommandNumber
+	Invoked  bool   // by INVOKE_WRITE
 	In       []byte // the command's structure
 	DriverIn []byte // bytes of the driver's own
 	Out      Buffer // of the program, for the response's structure
@@ -219,7 +220,7 @@ func (c *Ioctl) Command(read func(addr uint64, b []byte) error) (Command, error)
 	if !ok {
 		return Command{}, errors.New("parse INVOKE_WRITE: it names no command")
 	}
-	w := Command{Number: CommandNumber(n.Data)}
+	w := Command{Number: CommandNumber(n.Data), Invoked: true}
 	var err error
 	if w.In, err = c.input(AttrCoreIn, read); err != nil {
 		return Command{}, err

@@ -201,6 +201,9 @@ func (c *Context) Do(caller Caller, cmd uapi.Command) error {
 	if !ok {
 		return fmt.Errorf("command %#x: %w", uint32(cmd.Number), unix.EOPNOTSUPP)
 	}
+	if cmd.Invoked && len(cmd.In) == 0 {
+		return unix.ENOSPC // by which libibverbs tells that there is INVOKE_WRITE
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {

@@ -21,6 +21,7 @@ var Command = &cli.Command{
 	Short: "Run a program in C, or any language, with the software devices",
 	Flags: []cli.Flag{
 		{Short: 'd', Long: "device", Arg: "<dev>", Help: "show this device alone, such as soft_eth0 (default all)", Values: device.Names},
+		{Short: 'v', Long: "verbose", Help: "tell of the calls that fail, on standard error"},
 		{Long: "check", Help: "say what this machine allows, and exit with 1 if no program can be run"},
 	},
 	Forms:       []cli.Form{{Args: "[--] <program> [<argument>...]"}, {Args: "--check"}},
@@ -36,13 +37,21 @@ another "adverb run", a Linux kernel or a card.
 	Run: run,
 }
 
+// Options for the supervisor's process.
+const (
+	deviceOption  = "device="
+	verboseOption = "verbose"
+)
+
 func run(inv *cli.Invocation) int {
 	var options []string
 	check := false
 	args, code, ok := inv.Parse(cli.ExitUsage, func(flag, arg string) bool {
 		switch flag {
 		case "device":
-			options = append(options, arg)
+			options = append(options, deviceOption+arg)
+		case "verbose":
+			options = append(options, verboseOption)
 		case "check":
 			check = true
 		default:

@@ -7,10 +7,13 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/adverb-rdma/adverb/internal/supervisor"
+	"github.com/adverb-rdma/adverb/internal/ucma"
 	"github.com/adverb-rdma/adverb/internal/uverbs"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -30,9 +33,18 @@ func Serve(s *supervisor.Session) error {
 	if err != nil {
 		return err
 	}
-	if err := show(t, s.Program.Options); err != nil {
+	var devices []string
+	for _, o := range s.Program.Options {
+		if name, ok := strings.CutPrefix(o, deviceOption); ok {
+			devices = append(devices, name)
+		}
+		verbose = verbose || o == verboseOption
+	}
+	manager, err := show(t, devices)
+	if err != nil {
 		return err
 	}
+	defer manager.close()
 	l, err := s.Start(filter, t)
 	if err != nil {
 		return err
@@ -44,46 +56,98 @@ func Serve(s *supervisor.Session) error {
 	return sup.Serve()
 }
 
-// logf tells of what is odd, if ADVERB_RUN_LOG asks for it.
+// verbose is set by Serve.
+var verbose bool
+
+// logf tells of calls that fail, if the user has asked for that.
 func logf(format string, args ...any) {
-	if os.Getenv("ADVERB_RUN_LOG") != "" {
+	if verbose {
 		fmt.Fprintf(os.Stderr, "adverb run: "+format+"\n", args...)
 	}
 }
 
-// show makes the files and nodes of the devices.
-func show(t *supervisor.Tree, only []string) error {
-	infos, err := verbs.Devices()
-	if err != nil {
-		return err
+// connections is the connection manager of a run, with the devices that it uses. Most programs need none.
+type connections struct {
+	names []string // of the devices
+
+	mu      sync.Mutex
+	manager *ucma.Manager // nil before its first use
+	devices []*verbs.Device
+}
+
+// get returns the manager.
+func (c *connections) get() (*ucma.Manager, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.manager != nil {
+		return c.manager, nil
 	}
-	names := only
-	if len(names) == 0 {
-		for _, i := range infos {
-			names = append(names, i.Name)
+	for _, name := range c.names[len(c.devices):] {
+		dev, err := verbs.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		c.devices = append(c.devices, dev)
+	}
+	c.manager = ucma.New(ucma.Config{Devices: c.devices})
+	return c.manager, nil
+}
+
+func (c *connections) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.manager != nil {
+		if err := c.manager.Close(); err != nil {
+			logf("close the connection manager: %v", err)
 		}
 	}
+	for _, d := range c.devices {
+		if err := d.Close(); err != nil {
+			logf("close %s: %v", d.Name(), err)
+		}
+	}
+}
+
+// show makes the files and nodes of the devices, all or only some, and of the connection manager.
+func show(t *supervisor.Tree, only []string) (*connections, error) {
+	names := only
+	if len(names) == 0 {
+		infos, err := verbs.Devices()
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range infos {
+			if i.Transport == verbs.TransportIB { // rxe's provider speaks RoCE
+				names = append(names, i.Name)
+			}
+		}
+	}
+	c := &connections{names: names}
 	files := uverbs.ABIFiles()
+	maps.Copy(files, ucma.Sysfs(miscMajor, cmMinor))
 	for i, name := range names {
 		n := uverbs.Node{Name: uverbs.NodeName(name), Index: i}
 		dev, err := verbs.Open(name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		of, err := n.Files(dev)
 		dev.Close()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		maps.Copy(files, of)
 		if err := t.Node(n.Path(), supervisor.Node{Device: verbsDevice(name), Major: uverbs.Major, Minor: uint32(n.Minor())}); err != nil {
-			return err
+			return nil, err
 		}
+	}
+	if err := t.Node(cmPath, supervisor.Node{Device: cmDevice{c.get}, Major: miscMajor, Minor: cmMinor}); err != nil {
+		return nil, err
 	}
 	for _, p := range slices.Sorted(maps.Keys(files)) {
 		if err := t.File(p, files[p]); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return c, nil
 }

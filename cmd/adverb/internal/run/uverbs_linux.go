@@ -81,17 +81,19 @@ func (f *verbsFile) Write(c *supervisor.Call, b []byte) {
 			c.Fail(unix.EINVAL)
 			return
 		}
-		f.answer(c, f.ctx.Doorbell(post.QPHandle), len(b))
+		f.answer(c, cmd.Number, f.ctx.Doorbell(post.QPHandle), len(b))
 		return
 	}
 	cmd.In, cmd.DriverIn = bytes.Clone(cmd.In), bytes.Clone(cmd.DriverIn)
-	c.Go(func() { f.answer(c, f.ctx.Do(caller{c}, cmd), len(b)) })
+	n := len(b)
+	c.Go(func() { f.answer(c, cmd.Number, f.ctx.Do(caller{c}, cmd), n) })
 }
 
-func (f *verbsFile) answer(c *supervisor.Call, err error, n int) {
+// answer answers a command by the number of bytes that were written, or by its error.
+func (f *verbsFile) answer(c *supervisor.Call, number uapi.CommandNumber, err error, n int) {
 	if err != nil {
 		e := uverbs.Errno(err)
-		logf("%d: %v: %v", c.TID, e, err)
+		logf("thread %d: uverbs command %#x: %v: %v", c.TID, uint32(number), e, err)
 		c.Fail(e)
 		return
 	}
@@ -135,7 +137,7 @@ func (f *verbsFile) Ioctl(c *supervisor.Call, request uint32, arg uint64) {
 			c.Fail(unix.EFAULT)
 			return
 		}
-		f.answer(c, f.ctx.Do(caller{c}, cmd), 0)
+		f.answer(c, cmd.Number, f.ctx.Do(caller{c}, cmd), 0)
 	})
 }
 
