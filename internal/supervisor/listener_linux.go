@@ -20,7 +20,7 @@ type Listener struct {
 // Close closes the listener.
 func (l *Listener) Close() error { return unix.Close(l.FD) }
 
-// Requests of a listener that package unix lacks on some architectures; they are the same on all that are here.
+// The requests of a listener. They are the same on each architecture that is here.
 const (
 	ioctlReceive  = unix.SECCOMP_IOCTL_NOTIF_RECV
 	ioctlSend     = unix.SECCOMP_IOCTL_NOTIF_SEND

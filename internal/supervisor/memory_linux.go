@@ -147,7 +147,7 @@ func permittedByText(pid int, addr uint64, n int, write bool) int {
 		if !ok || to <= at {
 			continue
 		}
-		if allowed := flags[0] == 'r'; from > at || write && flags[1] != 'w' || !write && !allowed {
+		if from > at || write && flags[1] != 'w' || !write && flags[0] != 'r' {
 			break
 		}
 		if at = to; at >= end {

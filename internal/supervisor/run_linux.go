@@ -182,16 +182,14 @@ func (r *starter) wait() Status {
 			case m.Kind == kindStarted:
 				r.pidfd = m.PID
 				for _, sig := range early {
-					r.pass(sig)
+					r.signal(sig.(syscall.Signal))
 				}
 			case m.Kind == kindStopped:
 				stopHere()
 				r.signal(unix.SIGCONT)
 			case m.Kind == kindExited:
-				for !m.Left { // nobody is, so the supervisor ends too
-					if _, ok := <-messages; !ok {
-						break
-					}
+				if !m.Left { // so the supervisor ends too
+					r.awaitEnd(messages)
 				}
 				return Status{wait: m.Status}
 			case m.Kind == kindFailed:
@@ -203,6 +201,22 @@ func (r *starter) wait() Status {
 				continue
 			}
 			r.pass(sig)
+		}
+	}
+}
+
+// awaitEnd waits for the supervisor's end, unless somebody interrupts that.
+func (r *starter) awaitEnd(messages chan message) {
+	for {
+		select {
+		case _, ok := <-messages:
+			if !ok {
+				return
+			}
+		case sig := <-r.signals:
+			if sig == unix.SIGINT || sig == unix.SIGTERM || sig == unix.SIGQUIT || sig == unix.SIGHUP {
+				return
+			}
 		}
 	}
 }

@@ -111,7 +111,7 @@ func originalLimit() (soft uint64, err error) {
 	return r.Cur, os.NewSyscallError("getrlimit", err)
 }
 
-// children finds the descendants of a process, in the order of the tree, by /proc.
+// descendants finds the children of a process, their children and so on, by /proc.
 func descendants(of int) []int {
 	names, err := os.ReadDir("/proc")
 	if err != nil {

@@ -53,6 +53,11 @@ func targetPaths([]string) {
 	_, err = os.Stat("/sys/class/infiniband/../../devices")
 	want("out of the tree", err, nil)
 
+	// What .. means decides a link before it.
+	link := filepath.Join(os.Getenv("TMPDIR"), "link")
+	want("symlink", os.Symlink("/sys/kernel", link), nil)
+	read(link+"/../class/infiniband/toy0/node_type", text)
+
 	// From a directory.
 	dir := open(toyClass, unix.O_RDONLY|unix.O_DIRECTORY)
 	if watched(dir) {
@@ -131,7 +136,7 @@ func targetPaths([]string) {
 	want("access to nothing", unix.Access(toyClass+"/none", 0), unix.ENOENT)
 
 	// The names of things.
-	link, err := os.Readlink(toyClass + "/toy0/device")
+	link, err = os.Readlink(toyClass + "/toy0/device")
 	want("readlink", err, nil)
 	is("readlink", link, "../../infiniband_verbs/toy0")
 	_, err = unix.Readlink(toyAttr, make([]byte, 9))
@@ -229,7 +234,17 @@ func targetRelease([]string) {
 	want("the receiver", receiver.Wait(), nil)
 	next("receiver ended")
 
-	open(toyNode, unix.O_RDWR|unix.O_CLOEXEC) // 7
+	// A copy, which may be an open file description of its own.
+	fd = open(toyMem, unix.O_RDWR) // 7
+	d, err := unix.Dup(fd)
+	want("dup", err, nil)
+	unix.Close(fd)
+	unix.Close(open(toyMem, unix.O_RDWR)) // 8
+	next("copied")
+	unix.Close(d)
+	next("copy closed")
+
+	open(toyNode, unix.O_RDWR|unix.O_CLOEXEC) // 9
 	want("exec", syscall.Exec("/bin/cat", []string{"cat"}, nil), nil)
 }
 

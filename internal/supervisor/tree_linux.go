@@ -360,7 +360,7 @@ func asBytes[T any](v *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
 }
 
-// give writes an answer into the target's memory, and returns 0.
+// give writes an answer into the target's memory, and answers 0.
 func (c *Call) give(to uint64, b []byte) {
 	if _, err := c.Write(to, b); err != nil {
 		c.Fail(errnoOf(err, unix.EFAULT))
@@ -369,7 +369,7 @@ func (c *Call) give(to uint64, b []byte) {
 	c.Return(0)
 }
 
-// base of the number in a path such as fd/3.
+// descriptorNumber reads the last part of a path such as /proc/self/fd/3.
 func descriptorNumber(s string) (int32, bool) {
 	n, err := strconv.ParseUint(s, 10, 31)
 	return int32(n), err == nil
