@@ -128,7 +128,7 @@ func start(t *testing.T, argv []string, options ...option) *run {
 	r.cmd.Env = append(os.Environ(), "TOY_LOG="+fifo, "TMPDIR="+r.temp, "XDG_RUNTIME_DIR=", "LC_ALL=C", "EXE="+exe)
 	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.out
 	r.cmd.ExtraFiles = []*os.File{theirs}
-	r.cmd.Dir = "/"
+	r.cmd.Dir = r.temp
 	for _, o := range options {
 		o(r.cmd)
 	}

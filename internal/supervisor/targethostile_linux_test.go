@@ -70,16 +70,14 @@ func targetHostile(args []string) {
 		if call.op.onDescriptor() && r.IntN(4) != 0 {
 			a[0] = uintptr(fds[r.IntN(2)])
 		}
-		if !below && (call.op == opCreat || call.op == opOpen || call.op == opOpenat) {
-			// What is not virtual may be read only.
-			flags := &a[1]
-			if call.op == opOpenat {
-				flags = &a[2]
-			}
-			*flags &^= unix.O_CREAT | unix.O_TRUNC | unix.O_ACCMODE
-		}
-		if !below && (call.op == opCreat || call.op == opOpenat2) || !call.op.onDescriptor() && a[0] != at && a[1] != at {
-			continue // a path that nobody chose, or flags
+		// What is not virtual is opened to read, and nothing is made.
+		switch {
+		case call.op == opOpen && !(below && a[0] == at):
+			a[1] = unix.O_RDONLY | unix.O_NONBLOCK
+		case call.op == opOpenat && !(below && a[1] == at):
+			a[2] = unix.O_RDONLY | unix.O_NONBLOCK
+		case call.op == opCreat && !(below && a[0] == at), call.op == opOpenat2 && !(below && a[1] == at):
+			continue
 		}
 		if call.op == opIoctl && uint32(a[1]) == toyWait || a[0] < 3 || call.op == opDup3 && a[1] < 3 || call.op == opDup2 && a[1] < 3 {
 			continue // would wait for ever, or take the words of this program
