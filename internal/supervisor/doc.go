@@ -90,6 +90,6 @@
 // On a virtual machine of two cores that others use as well: the start of true takes 13 to 16 ms more, for
 // three starts of a Go program and a tree. A notified call takes 8 to 13 µs, with memory read and written 12 to 17 µs; an
 // access of an unrelated path takes 8 to 12 µs. About half of these is switching to the supervisor and back. Opening and
-// closing a device takes 75 to 110 µs. A call that is not notified takes what it takes without a filter. BenchmarkCost
+// closing a device takes 75 to 140 µs. A call that is not notified takes what it takes without a filter. BenchmarkCost
 // and BenchmarkStart measure all this.
 package supervisor
