@@ -79,6 +79,7 @@ var floors = []struct {
 	{"rdmacm", 4},
 	{"rdmapool", 4},
 
+	{"internal/device", 3},
 	{"internal/promtext", 3},
 	{"internal/lanes", 3},
 	{"internal/transport", 3},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/tables"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -67,10 +68,10 @@ func TestCloseMakesRoom(t *testing.T) {
 		e.must(c.Close())
 	}
 	noEvent(t, e.dev)
-	if n := len(c.qps); n != 0 {
+	if n := tables.Held(&c.CQ, nil, nil)["qps"]; n != 0 {
 		t.Errorf("the CQ keeps %d QPs that were closed, want none", n)
 	}
-	for what, n := range map[string]*atomic.Int64{"PDs": &p.pds, "CQs": &p.cqs, "AHs": &p.ahs, "SRQs": &p.srqs, "QPs": &p.qpCount} {
+	for what, n := range map[string]*atomic.Int64{"PDs": &p.PDs, "CQs": &p.CQs, "AHs": &p.ahs, "SRQs": &p.SRQs, "QPs": &p.qpCount} {
 		if n.Load() != 0 {
 			t.Errorf("the device counts %d %s after all were closed, want none", n.Load(), what)
 		}
@@ -137,7 +138,7 @@ func TestNotifyError(t *testing.T) {
 			}
 		}))
 		if when == "before" {
-			e.impl().fail(cause)
+			e.impl().Fail(cause)
 		}
 		if p.Drive(false); told != 1 {
 			t.Errorf("asked %s the failure: told %d times, want once", when, told)
@@ -162,7 +163,7 @@ func TestFailureOfQueues(t *testing.T) {
 	e.must(own.Init(1, 0))
 	_, err = own.PostRecv([]verbs.RecvWR{{}})
 	e.must(err)
-	own.Provider().(*qp).fail(errors.New("a failure"))
+	own.Provider().(*qp).Fail(errors.New("a failure"))
 	if n, other := recvs.Provider().(*cq).Waiting(), e.cq.Provider().(*cq).Waiting(); n != 1 || other != 0 {
 		t.Errorf("%d completions in the CQ of receives, and %d in that of sends; want 1 and none", n, other)
 	}
@@ -173,7 +174,7 @@ func TestFailureOfQueues(t *testing.T) {
 	e.must(err)
 	for life := range 2 {
 		e.must(shared.Init(1, 0))
-		shared.Provider().(*qp).fail(errors.New("a failure"))
+		shared.Provider().(*qp).Fail(errors.New("a failure"))
 		if ev := event(t, e.dev); ev.Type != verbs.EventQPLastWQEReached {
 			t.Fatalf("life %d: event %v, want %v", life, ev.Type, verbs.EventQPLastWQEReached)
 		}

@@ -1,25 +1,20 @@
 package hca
 
 import (
-	"cmp"
-	"slices"
 	"sync"
 	"sync/atomic"
 
-	"github.com/adverb-rdma/adverb/internal/limits"
+	"github.com/adverb-rdma/adverb/internal/device"
 	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// cq is a completion queue of the device, and the QPs that depend on it.
+// cq is a completion queue of the device, and the engines that can bring something for its QPs.
 type cq struct {
-	*queue.CQ
-	dev  *Device
-	user *verbs.CQ
+	device.CQ
+	dev *Device
 
 	mu      sync.Mutex
-	closed  bool            // no event may name it
-	qps     map[*qp]int     // attached, by how often
 	engines map[*engine]int // by which attached QPs are connected, by how many
 	anybody int             // attached QPs whose peers may come by any engine: UD
 
@@ -33,75 +28,38 @@ type engineList = atomic.Pointer[[]*engine]
 
 // CreateCQ implements verbs.ProviderDevice.
 func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error) {
-	if err := queue.HoldsCQ(entries); err != nil {
+	c := &cq{dev: d, engines: map[*engine]int{}}
+	c.polled.Store(&d.engines)
+	err := c.Init(&d.Base, entries, user, queue.CQHooks{
+		Progress: c.progress, Arming: d.expectWait, Notify: func() { d.woken.Add(1); user.Notified() },
+		Overrun: func(first bool) { d.background(func() { c.Overrun(first) }) }, // in a driven device later, without a goroutine
+		Spin:    d.config.Spin, Yielder: d.config.Yielder, Now: d.now,
+	})
+	if err != nil {
 		return nil, err
 	}
-	if !limits.Take(&d.cqs, limits.MaxCQ) {
-		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d CQs (max_cq)", limits.MaxCQ)
-	}
-	c := &cq{dev: d, user: user, qps: map[*qp]int{}, engines: map[*engine]int{}}
-	c.polled.Store(&d.engines)
-	c.CQ = queue.NewCQ(entries, queue.CQHooks{
-		Progress: c.progress, Arming: d.expectWait, Notify: c.notify, Overrun: func(first bool) { d.background(func() { c.overrun(first) }) },
-		Spin: d.config.Spin, Yielder: d.config.Yielder, Now: d.now,
-	})
 	return c, nil
 }
 
-// notify tells programs that wait for the queue.
-func (c *cq) notify() {
-	c.dev.woken.Add(1)
-	c.user.Notified()
-}
-
-// overrun raises the event of the first lost completions, and takes all QPs of the queue to the error state.
-func (c *cq) overrun(first bool) {
-	cause := verbs.Errorf(verbs.ErrCQOverrun, "a CQ of %d entries was full, and completions were lost", c.Cap())
-	c.mu.Lock()
-	if first && !c.closed {
-		c.dev.event(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c.user, Cause: cause})
-	}
-	qps := make([]*qp, 0, len(c.qps))
-	for q := range c.qps {
-		qps = append(qps, q)
-	}
-	c.mu.Unlock()
-	slices.SortFunc(qps, func(a, b *qp) int { return cmp.Compare(a.num, b.num) }) // so that simulations replay
-	for _, q := range qps {
-		q.fail(cause)
-	}
-}
-
-func (c *cq) Close() error {
-	err := c.CQ.Close()
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	c.dev.events.Drop(func(e verbs.AsyncEvent) bool { return e.CQ == c.user })
-	c.dev.cqs.Add(-1)
-	return err
-}
-
 func (c *cq) attach(q *qp) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.qps[q]++
-	if q.typ == verbs.QPTypeUD {
-		c.anybody++
-		c.choose()
-	}
+	c.Attach(q)
+	c.expect(q, 1)
 }
 
 func (c *cq) detach(q *qp) {
+	c.Detach(q)
+	c.expect(q, -1)
+}
+
+// expect takes note of n more QPs like q, or fewer, if their peers may come by any engine.
+func (c *cq) expect(q *qp, n int) {
+	if q.typ != verbs.QPTypeUD {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.qps[q]--; c.qps[q] == 0 {
-		delete(c.qps, q)
-	}
-	if q.typ == verbs.QPTypeUD {
-		c.anybody--
-		c.choose()
-	}
+	c.anybody += n
+	c.choose()
 }
 
 // follow takes note that n more QPs are connected by e, or fewer.

@@ -146,12 +146,12 @@ func TestCQOverflowFailsLaterQPs(t *testing.T) {
 func TestCQClose(t *testing.T) {
 	c, d := newTestCQ(t, 1)
 	c.add(2, false, 0)
-	c.overrun(true) // whose event nobody has read
+	c.Overrun(true) // whose event nobody has read
 	if err := c.user.Close(); err != nil {
 		t.Fatal(err)
 	}
 	noEvent(t, d) // for a queue that is gone
-	c.overrun(true)
+	c.Overrun(true)
 	noEvent(t, d) // nor when its turn comes late
 	c.add(1, false, 0)
 	if _, err := c.Poll(make([]verbs.WC, 1)); !errors.Is(err, verbs.ErrClosed) {
@@ -160,7 +160,7 @@ func TestCQClose(t *testing.T) {
 	if err := c.Arm(false); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("Arm: %v, want ErrClosed", err)
 	}
-	if n := impl(d).cqs.Load(); n != 0 {
+	if n := impl(d).CQs.Load(); n != 0 {
 		t.Errorf("the device counts %d CQs, want none", n)
 	}
 }

@@ -1,7 +1,7 @@
 package hca
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,11 +11,10 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/clock"
-	"github.com/adverb-rdma/adverb/internal/devlog"
+	"github.com/adverb-rdma/adverb/internal/device"
 	"github.com/adverb-rdma/adverb/internal/idtable"
 	"github.com/adverb-rdma/adverb/internal/limits"
 	"github.com/adverb-rdma/adverb/internal/link"
-	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -85,29 +84,18 @@ type Config struct {
 
 // Device is a software HCA on a network interface. It has one port.
 type Device struct {
-	name   string
-	netdev link.Netdev
+	device.Base
 	config Config
 	driven driven
 
 	port    port
-	events  queue.Events
-	log     devlog.Book
 	shards  []*shard
 	qpCount atomic.Int64 // without QP1
-	keys    *mem.Keys
-	pds     atomic.Int64
-	cqs     atomic.Int64
 	ahs     atomic.Int64
-	srqs    atomic.Int64
 	groups  groups
 	gsi     gsi
 	retired retired
 	woken   atomic.Uint64 // how often a program that waits for a CQ was told
-
-	gone    chan struct{} // closed with the device, or when its network interface vanishes
-	setGone func()
-	changed chan struct{} // receives a value after each look at the network interface
 
 	mu           sync.Mutex // engines being opened, shards being chosen
 	closed       bool
@@ -128,15 +116,11 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 	if c.Clock == nil {
 		c.Clock = clock.System()
 	}
-	d := &Device{name: c.Name, netdev: netdev, config: c, gone: make(chan struct{}), changed: make(chan struct{}, 1)}
-	d.setGone = sync.OnceFunc(func() { close(d.gone) })
-	if d.name == "" {
-		d.name = namePrefix + netdev.Name()
-	}
+	d := &Device{config: c}
+	d.Init(cmp.Or(c.Name, namePrefix+netdev.Name()), netdev, c.Random)
 	for i, w := range append([]Shard{{netdev, c.Ways}}, c.Shards...) {
 		d.shards = append(d.shards, newShard(i, w, c.Random))
 	}
-	d.keys = mem.NewKeys(limits.MaxMR, c.Random)
 	d.gsi.dev = d
 	d.engines.Store(new([]*engine))
 	d.firstEngines.Store(new([]*engine))
@@ -144,7 +128,7 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 	changed := netdev.Changed() // before the first look, so that no change is missed
 	if err := d.port.refresh(d, true); err != nil {
 		d.closeNetdevs()
-		return nil, fmt.Errorf("open %s: %w", d.name, err)
+		return nil, fmt.Errorf("open %s: %w", d.Name, err)
 	}
 	if c.Driven {
 		d.driven.changed = changed
@@ -190,7 +174,7 @@ func (d *Device) now() time.Duration { return d.config.Clock.Now() }
 
 // Info implements verbs.ProviderDevice.
 func (d *Device) Info() verbs.DeviceInfo {
-	return info(d.name, d.port.guid(), d.netdev)
+	return info(d.Name, d.port.guid(), d.Netdev)
 }
 
 // Query implements verbs.ProviderDevice.
@@ -224,22 +208,20 @@ func (d *Device) PKey(_, index int) (verbs.PKey, error) {
 	return wire.DefaultPKey, nil
 }
 
-// NextEvent implements verbs.ProviderDevice.
-func (d *Device) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) { return d.events.Next(ctx) }
-
-// pd is a protection domain. Its memory is that of package mem.
+// pd is a protection domain.
 type pd struct {
-	*mem.PD
+	device.PD
 	dev *Device
 	gsi atomic.Bool // QP1 is of this PD
 }
 
 // AllocPD implements verbs.ProviderDevice.
 func (d *Device) AllocPD() (verbs.ProviderPD, error) {
-	if !limits.Take(&d.pds, limits.MaxPD) {
-		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d PDs (max_pd)", limits.MaxPD)
+	p, err := d.NewPD()
+	if err != nil {
+		return nil, err
 	}
-	return &pd{PD: d.keys.NewPD(), dev: d}, nil
+	return &pd{PD: p, dev: d}, nil
 }
 
 // RegMR implements verbs.ProviderPD.
@@ -250,32 +232,19 @@ func (p *pd) RegMR(attr verbs.MRAttr) (verbs.ProviderMR, error) {
 	return p.PD.RegMR(attr)
 }
 
-func (p *pd) Close() error {
-	p.dev.pds.Add(-1)
-	return nil
-}
-
 // Close implements verbs.ProviderDevice.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	d.closed = true // from here on engines stay as they are
 	d.mu.Unlock()
-	d.setGone()
-	d.events.Close()
+	d.End()
 	// The engines come first: packets for other processes that their links have received go by way of the interface.
 	for _, e := range *d.engines.Load() {
 		e.close()
 	}
 	err := d.closeNetdevs()
 	d.watcher.Wait()
-	errs := []error{err}
-	// The facade closes no device with open regions, but rdmatest does at the end of a test. Allocated
-	// memory stays: a goroutine that outlives the test would die of its absence.
-	d.keys.Unpin()
-	for _, c := range d.config.Closers {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
+	return d.Release(d.config.Closers, err)
 }
 
 func (d *Device) closeNetdevs() error {

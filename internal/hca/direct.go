@@ -190,7 +190,7 @@ func (q *qp) operate(wr *verbs.SendWR, a *shm.Access, off uint64, theirs []byte)
 		if wr.Op == verbs.OpRDMAWrite {
 			need = 0
 		}
-		if ours, err = q.keeps().requester.OpenSGE(q.pd.PD, &wr.SGList[0], need); err != nil {
+		if ours, err = q.keeps().requester.OpenSGE(q.pd.PD.PD, &wr.SGList[0], need); err != nil {
 			return false, nil
 		}
 	}

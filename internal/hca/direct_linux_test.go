@@ -279,7 +279,7 @@ func TestDirectEnds(t *testing.T) {
 		"the QP allows nothing": func(p *lanePair, _ *verbs.MR) {
 			p.y.must(p.y.qp.Modify(&verbs.QPAttr{Access: 0}, verbs.MaskAccessFlags))
 		},
-		"the QP fails":     func(p *lanePair, _ *verbs.MR) { p.y.impl().fail(errors.New("a failure")) },
+		"the QP fails":     func(p *lanePair, _ *verbs.MR) { p.y.impl().Fail(errors.New("a failure")) },
 		"the QP is closed": func(p *lanePair, _ *verbs.MR) { p.y.must(p.y.qp.Close()) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -378,7 +378,7 @@ func TestDirectAgain(t *testing.T) {
 // TestDirectInitiatorEnds: an initiator that fails, is closed, or has left the lane gives the owner's memory back.
 func TestDirectInitiatorEnds(t *testing.T) {
 	for name, end := range map[string]func(p *lanePair, lane *shm.Out){
-		"fails":          func(p *lanePair, _ *shm.Out) { p.x.impl().fail(errors.New("a failure")) },
+		"fails":          func(p *lanePair, _ *shm.Out) { p.x.impl().Fail(errors.New("a failure")) },
 		"is closed":      func(p *lanePair, _ *shm.Out) { p.x.must(p.x.qp.Close()) },
 		"loses its lane": func(_ *lanePair, lane *shm.Out) { lane.Close() },
 		"asks in vain":   func(p *lanePair, lane *shm.Out) { p.x.impl().lane.direct.keys[0].later(); p.x.must(p.x.qp.Close()) },
@@ -461,7 +461,7 @@ func TestDirectGrants(t *testing.T) {
 		{name: "nothing in common", qp: write, region: read},
 		{name: "another QP", qp: write, region: write, change: func(_ *lanePair, a *shm.Ask) { a.From++ }},
 		{name: "another process", qp: write, region: write, from: simAddr(9)},
-		{name: "a QP that has failed", qp: write, region: write, change: func(p *lanePair, _ *shm.Ask) { p.y.impl().fail(errors.New("a failure")) }},
+		{name: "a QP that has failed", qp: write, region: write, change: func(p *lanePair, _ *shm.Ask) { p.y.impl().Fail(errors.New("a failure")) }},
 		{name: "no QP", qp: write, region: write, change: func(_ *lanePair, a *shm.Ask) { a.To++ }},
 		{name: "another key", qp: write, region: write, change: func(_ *lanePair, a *shm.Ask) { a.Key += 1 << 8 }},
 		{name: "a QP with keys", qp: write, region: write, change: func(p *lanePair, _ *shm.Ask) { p.y.impl().security = new(security) }},

@@ -433,7 +433,7 @@ func (z *fuzzed) forget(q *fuzzQP) {
 
 // fuzzKeeps are what a device has as long as it lives: see internal/whole.
 var fuzzKeeps = []string{
-	"config.Middleware", "port.state.Addrs", "retired.sum", "keys.table.opened", "shards", "shards[].qps.opened", "shards[].qps.rested", "shards[].qps.resting",
+	"config.Middleware", "port.state.Addrs", "retired.sum", "Base.Keys.table.opened", "shards", "shards[].qps.opened", "shards[].qps.rested", "shards[].qps.resting",
 	"engines", "firstEngines",
 }
 

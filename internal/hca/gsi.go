@@ -93,12 +93,6 @@ func (d *Device) CommIDs() (base uint32, bits int, err error) {
 	return block << commIDBits, commIDBits, err
 }
 
-// Gone implements verbs.ProviderGSI.
-func (d *Device) Gone() <-chan struct{} { return d.gone }
-
-// Changed implements verbs.ProviderGSI.
-func (d *Device) Changed() <-chan struct{} { return d.changed }
-
 // Serve implements verbs.ProviderGSI.
 func (d *Device) Serve(gidIndex int) error {
 	_, err := d.serve(gidIndex)

@@ -264,7 +264,7 @@ func TestDeviceCloseUnpins(t *testing.T) {
 			t.Errorf("Close after the device's: %v, want no error", err)
 		}
 	}
-	if n := impl(d).keys.Len(); n != 0 {
+	if n := impl(d).Keys.Len(); n != 0 {
 		t.Errorf("%d regions are left, want none", n)
 	}
 }

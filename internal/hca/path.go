@@ -58,7 +58,7 @@ func (d *Device) resolve(s *shard, ah *verbs.AHAttr, multicast bool) (path, erro
 // meet waits until the system has resolved the neighbor that packets by p go to. Packets that are sent before that may be
 // lost, so meet is for QPs that repeat nothing. Kernels resolve the neighbor too, for each AV.
 func (d *Device) meet(p path) {
-	r, ok := d.netdev.(link.NeighborResolver)
+	r, ok := d.Netdev.(link.NeighborResolver)
 	src, dst := p.eng.addr, p.dst.Addr()
 	if ok && src != dst && !dst.IsLoopback() && !dst.IsMulticast() {
 		r.ResolveNeighbor(src, dst)

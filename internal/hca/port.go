@@ -1,7 +1,6 @@
 package hca
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -22,7 +21,6 @@ type port struct {
 	eui   verbs.GUID
 
 	netdevName string
-	index      int    // of the interface
 	downed     uint64 // how often state.Up became false
 
 	badPKeys       counter32
@@ -32,10 +30,7 @@ type port struct {
 // look takes over the network interface's state, and has those who follow the device's addresses look at them.
 func (d *Device) look() {
 	d.port.refresh(d, false)
-	select {
-	case d.changed <- struct{}{}:
-	default: // the reader of an earlier value will see the present state
-	}
+	d.TellChanged()
 }
 
 // refresh takes over the network interface's state. An address keeps its place in the GID table for as
@@ -43,28 +38,15 @@ func (d *Device) look() {
 // free: a state that cannot be read hides addresses which the interface may have. Changes raise events, except in the
 // first call.
 func (p *port) refresh(d *Device, first bool) error {
-	select {
-	case <-d.gone: // an interface that was gone does not come back
+	if d.IsGone() {
 		return nil
-	default:
 	}
-	s, err := d.netdev.State()
-	if first {
-		p.index = s.Index
-	}
-	if err == nil && s.Index != p.index { // another interface has its name
-		err = link.ErrNoNetdev
-	}
-	down := fmt.Errorf("network interface %s is down", d.netdev.Name())
+	s, err := d.Look(first)
 	if err != nil {
 		if first {
 			return err
 		}
-		down = fmt.Errorf("the state of network interface %s cannot be read: %w", d.netdev.Name(), err)
 		s = link.NetdevState{}
-		if errors.Is(err, link.ErrNoNetdev) {
-			d.fail()
-		}
 	}
 	if err == nil && !first {
 		d.groups.rejoin(s.Addrs) // before the event that tells of the address
@@ -105,27 +87,13 @@ func (p *port) refresh(d *Device, first bool) error {
 		return nil
 	}
 	if changed {
-		d.event(verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 1})
+		d.Raise(verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 1})
 	}
-	switch {
-	case s.Up && !wasUp:
-		d.event(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: 1})
-	case !s.Up && wasUp:
+	if !s.Up && wasUp {
 		p.downed++
-		d.event(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1, Cause: down})
 	}
+	d.RaisePort(wasUp, s.Up, err)
 	return nil
-}
-
-// fail raises DEVICE_FATAL, once: the network interface has vanished, and the device cannot go on.
-func (d *Device) fail() {
-	select {
-	case <-d.gone:
-	default:
-		d.event(verbs.AsyncEvent{Type: verbs.EventDeviceFatal,
-			Cause: fmt.Errorf("network interface %s does not exist any more", d.netdev.Name())})
-		d.setGone()
-	}
 }
 
 // fault says why the interface sends no packet from an address and receives none for it. It returns "" if the interface is

@@ -63,7 +63,7 @@ func (q *qp) complete(done []queue.CQE, state verbs.QPState) {
 			}
 		}
 	}
-	queue.PushBoth(q.sendCQ.CQ, q.recvCQ.CQ, done)
+	queue.PushBoth(q.sendCQ.CQ.CQ, q.recvCQ.CQ.CQ, done)
 }
 
 // completeCarriedOut is publish for work requests that this end has carried out itself, by direct access: there
@@ -105,7 +105,7 @@ func (q *qp) explainLoss(cause error) error {
 
 // raise raises an asynchronous event of the QP.
 func (q *qp) raise(t verbs.EventType, cause error) {
-	q.dev.event(verbs.AsyncEvent{Type: t, QP: q.user, Cause: cause})
+	q.dev.Raise(verbs.AsyncEvent{Type: t, QP: q.user, Cause: cause})
 }
 
 // commEst tells a connection manager, once, that the peer's first request since RTR has come.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/adverb-rdma/adverb/internal/device"
 	"github.com/adverb-rdma/adverb/internal/idtable"
 	"github.com/adverb-rdma/adverb/internal/limits"
 	"github.com/adverb-rdma/adverb/internal/peer"
@@ -106,11 +107,11 @@ func (p *pd) newQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) *qp {
 	q.sendCQ, q.recvCQ = attr.SendCQ.(*cq), attr.RecvCQ.(*cq)
 	q.shard = p.dev.shardFor(q.typ, q.sendCQ, q.recvCQ)
 	if attr.SRQ != nil {
-		q.srq = &queue.SRQUser{SRQ: attr.SRQ.(*srq).SRQ}
+		q.srq = &queue.SRQUser{SRQ: attr.SRQ.(*device.SRQ).SRQ}
 	} else {
 		attr.Cap.MaxRecvWR = queue.RingSize(attr.Cap.MaxRecvWR)
 		attr.Cap.MaxRecvSGE = max(1, attr.Cap.MaxRecvSGE)
-		q.rq = queue.NewRecvQueue(p.PD, attr.Cap)
+		q.rq = queue.NewRecvQueue(p.PD.PD, attr.Cap)
 	}
 	return q
 }
@@ -143,7 +144,7 @@ func (q *qp) number(n uint32, attr *verbs.ProviderQPInitAttr) {
 	q.num = n
 	q.t = transport.New(transport.Config{
 		Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll, Turn: turnPackets, User: q.user,
-		PD: q.pd.PD, Receives: q.receives(), Buffers: &heldBuffers, Standard: q.dev.config.Standard,
+		PD: q.pd.PD.PD, Receives: q.receives(), Buffers: &heldBuffers, Standard: q.dev.config.Standard,
 		Shown: len(q.dev.config.Middleware) > 0, Control: q.dev.config.Congestion, Routing: q.dev.config.Routing,
 		LineRate: q.dev.port.bytesPerSecond(),
 	})
@@ -196,7 +197,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.MaskPathMTU != 0 {
 		if port := q.dev.port.query(); attr.PathMTU > port.ActiveMTU {
 			return verbs.Errorf(verbs.ErrInvalid, "PATH_MTU %v is above the port's active MTU, %v: "+
-				"raise the MTU of network interface %s or use a smaller path MTU", attr.PathMTU, port.ActiveMTU, q.dev.netdev.Name())
+				"raise the MTU of network interface %s or use a smaller path MTU", attr.PathMTU, port.ActiveMTU, q.dev.Netdev.Name())
 		}
 	}
 	if mask&verbs.MaskPathMTU != 0 {
@@ -297,7 +298,7 @@ func (q *qp) checkDatagram(wr *verbs.SendWR) error {
 	}
 	if mtu := q.dev.port.query().ActiveMTU; n > mtu.Bytes() {
 		return verbs.Errorf(verbs.ErrLimit, "a datagram of %d bytes: the port's active MTU is %d, and UD messages are single packets; "+
-			"send less, use RC, or raise the MTU of network interface %s", n, mtu.Bytes(), q.dev.netdev.Name())
+			"send less, use RC, or raise the MTU of network interface %s", n, mtu.Bytes(), q.dev.Netdev.Name())
 	}
 	return nil
 }
@@ -335,8 +336,8 @@ func (q *qp) isClosed() bool {
 	return q.closed
 }
 
-// fail takes the QP to the error state.
-func (q *qp) fail(cause error) {
+// Fail takes the QP to the error state.
+func (q *qp) Fail(cause error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.closed {
@@ -373,6 +374,6 @@ func (q *qp) Close() error {
 	}
 	q.sendCQ.detach(q)
 	q.recvCQ.detach(q)
-	q.dev.events.Drop(func(e verbs.AsyncEvent) bool { return e.QP == q.user })
+	q.dev.DropQP(q.user)
 	return nil
 }

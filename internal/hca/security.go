@@ -92,7 +92,7 @@ func (p *port) securedMTU() verbs.MTU {
 func (q *qp) checkSecuredMTU(mtu verbs.MTU) error {
 	if most := q.SecuredMTU(); q.exchange.Agreed() && mtu > most {
 		return verbs.Errorf(verbs.ErrInvalid, "PATH_MTU %v and the %d bytes of packet security do not fit network interface %s: "+
-			"use %v at both ends, or raise its MTU", mtu, secure.Overhead, q.dev.netdev.Name(), most)
+			"use %v at both ends, or raise its MTU", mtu, secure.Overhead, q.dev.Netdev.Name(), most)
 	}
 	return nil
 }

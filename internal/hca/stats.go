@@ -99,7 +99,7 @@ func (e *engine) drop(c dropCause, q *qp, d *link.Datagram) {
 			q.traffic.noKey++
 		}
 	}
-	if log := &e.dev.log; log.On() {
+	if log := &e.dev.Log; log.On() {
 		log.Add(slog.LevelWarn, dropTexts[c], "packet dropped",
 			slog.String("cause", dropTexts[c]), slog.String("from", d.Src.String()), slog.String("to", d.Dst.String()), qpAttr(q))
 	}

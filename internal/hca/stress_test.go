@@ -36,7 +36,7 @@ func TestStress(t *testing.T) {
 	for _, d := range []*verbs.Device{a, b} {
 		h := impl(d)
 		for what, n := range map[string]int{
-			"QPs": int(h.qpCount.Load()), "regions": h.keys.Len(), "CQs": int(h.cqs.Load()), "PDs": int(h.pds.Load()), "SRQs": int(h.srqs.Load()), "AHs": int(h.ahs.Load()),
+			"QPs": int(h.qpCount.Load()), "regions": h.Keys.Len(), "CQs": int(h.CQs.Load()), "PDs": int(h.PDs.Load()), "SRQs": int(h.SRQs.Load()), "AHs": int(h.ahs.Load()),
 		} {
 			if n != 0 {
 				t.Errorf("%s: %d %s are left, want none", d.Name(), n, what)

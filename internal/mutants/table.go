@@ -7,6 +7,7 @@ const (
 	recovery  = "internal/recovery/"
 	mem       = "internal/mem/"
 	queue     = "internal/queue/"
+	device    = "internal/device/"
 	hca       = "internal/hca/"
 	peer      = "internal/peer/"
 	cm        = "internal/cm/"
@@ -171,7 +172,7 @@ var mutants = slices.Concat([]mutant{
 	{"a window that is closed keeps its key", mem + "window.go",
 		"	w.pd.keys.remove(w.key)\n", "", "", ""},
 	{"a UD QP outlives its completion queue's overrun", hca + "cq.go",
-		"		q.fail(cause)\n", "		if q.typ != verbs.QPTypeUD {\n			q.fail(cause)\n		}\n", "", ""},
+		"	c.Attach(q)\n", "	if q.typ != verbs.QPTypeUD {\n		c.Attach(q)\n	}\n", "", ""},
 	{"a QP that is closed keeps its number", hca + "qp.go",
 		"q.shard.qps.Remove(q.num)\n", "_ = q.num\n", "", ""},
 	{"each region has a mapping of its own", mem + "alloc_linux.go",
@@ -200,11 +201,11 @@ var mutants = slices.Concat([]mutant{
 		"	if err == nil || hasIdle(size) {", "	if true {", "./provider/soft", "TestQueuesExhausted$"},
 	{"queues that are closed make no room", mem + "heap_linux.go",
 		"	return idle/idleShare >=", "	return false && idle/idleShare >=", "./provider/soft", "TestQueuesExhausted$"},
-	{"a CQ is made beyond RLIMIT_AS", hca + "cq.go",
+	{"a CQ is made beyond RLIMIT_AS", device + "cq.go",
 		"	if err := queue.HoldsCQ(entries); err != nil {\n", "	if err := queue.HoldsCQ(0 * entries); err != nil {\n", "./provider/soft", "TestQueuesExhausted$"},
 	{"a QP is made beyond RLIMIT_AS", hca + "qp.go",
 		"	if err := queue.HoldsQP(attr.Cap); err != nil {\n", "	if err := queue.HoldsQP(verbs.QPCap{}); err != nil {\n", "./provider/soft", "TestQueuesExhausted$"},
-	{"an SRQ is made beyond RLIMIT_AS", hca + "srq.go",
+	{"an SRQ is made beyond RLIMIT_AS", device + "pd.go",
 		"	if err := queue.HoldsSRQ(attr); err != nil {\n", "	if err := queue.HoldsSRQ(verbs.SRQAttr{}); err != nil {\n", "./provider/soft", "TestQueuesExhausted$"},
 	{"a CQ grows beyond RLIMIT_AS", queue + "cq.go",
 		"	if err := HoldsCQ(entries); err != nil {\n", "	if err := HoldsCQ(0 * entries); err != nil {\n", "./provider/soft", "TestQueuesExhausted$"},
@@ -233,8 +234,8 @@ var mutants = slices.Concat([]mutant{
 		"		if w != nil {\n			s.qp.completeRecv(w, verbs.WCFlushErr", "		if w != nil && s.qp.cfg.Receives.Credits() >= 0 {\n			s.qp.completeRecv(w, verbs.WCFlushErr", "", ""},
 	{"a CQ that has lost completions takes others", queue + "cq.go",
 		"c.overrun || !c.add(e)", "!c.add(e)", "", ""},
-	{"QPs go on when their completions are lost", hca + "cq.go",
-		"		q.fail(cause)\n", "		_ = q\n", "", ""},
+	{"QPs go on when their completions are lost", device + "cq.go",
+		"		q.Fail(cause)\n", "		_ = q\n", "", ""},
 	{"a narrower request for an event takes the wider one's place", queue + "cq.go",
 		"c.arm = max(c.arm, want)", "c.arm = want", "", ""},
 	{"a failed completion does not ring where solicited ones do", queue + "cq.go",

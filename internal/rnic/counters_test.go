@@ -77,7 +77,7 @@ func TestCountersOfFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	rest(t, peer)
-	e.prov.netdev.(*sim.Netdev).SetUp(false)
+	e.prov.Netdev.(*sim.Netdev).SetUp(false)
 	ev := e.event()
 	for ev.Type != verbs.EventPortErr {
 		ev = e.event()

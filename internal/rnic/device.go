@@ -1,11 +1,9 @@
 package rnic
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -13,12 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/adverb-rdma/adverb/internal/devlog"
+	"github.com/adverb-rdma/adverb/internal/device"
 	"github.com/adverb-rdma/adverb/internal/idtable"
 	"github.com/adverb-rdma/adverb/internal/limits"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/tcp"
-	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -37,22 +34,12 @@ type Config struct {
 
 // Device is a software RNIC on a network interface. It has one port.
 type Device struct {
-	name   string
-	netdev link.Netdev
+	device.Base
 	config Config
 
-	events  queue.Events
-	log     devlog.Book
 	retired retired
-	keys    *mem.Keys
 	qps     idtable.Table[qp]
-	pds     atomic.Int64
-	cqs     atomic.Int64
-	srqs    atomic.Int64
-	gone    chan struct{}
-	changed chan struct{} // receives a value after each look at the network interface
 	began   time.Time
-	close   func()
 	turn    int // turnSize; tests have shorter ones
 
 	mu      sync.Mutex
@@ -74,15 +61,11 @@ const NamePrefix = "iw_"
 
 // Open makes a device on a network interface, which its Close closes too.
 func Open(netdev link.Netdev, c Config) (*Device, error) {
-	d := &Device{name: c.Name, netdev: netdev, config: c, gone: make(chan struct{}), changed: make(chan struct{}, 1), began: time.Now(), turn: turnSize}
-	d.close = sync.OnceFunc(func() { close(d.gone) })
-	if d.name == "" {
-		d.name = NamePrefix + netdev.Name()
-	}
+	d := &Device{config: c, began: time.Now(), turn: turnSize}
+	d.Init(cmp.Or(c.Name, NamePrefix+netdev.Name()), netdev, nil)
 	d.qps.Limit, d.qps.Claim = limits.MaxQP, c.Claim
-	d.keys = mem.NewKeys(limits.MaxMR, nil)
 	changed := netdev.Changed()
-	s, err := netdev.State()
+	s, err := d.Look(true)
 	if err != nil {
 		netdev.Close()
 		return nil, err
@@ -98,23 +81,12 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 
 // refresh takes over the state of the network interface, and has those who follow the device's addresses look at them.
 func (d *Device) refresh() {
-	select {
-	case <-d.gone: // and does not come back
+	if d.IsGone() {
 		return
-	default:
 	}
-	s, err := d.netdev.State()
-	if err == nil && s.Index != d.snapshot().Index { // another interface has its name, and its streams are not ours
-		err = link.ErrNoNetdev
-	}
-	down := fmt.Errorf("network interface %s is down", d.netdev.Name())
+	s, err := d.Look(false)
 	if err != nil {
-		down = fmt.Errorf("the state of network interface %s cannot be read: %w", d.netdev.Name(), err)
-		s = link.NetdevState{Index: d.snapshot().Index, HardwareAddr: d.snapshot().HardwareAddr}
-		if errors.Is(err, link.ErrNoNetdev) {
-			d.event(verbs.AsyncEvent{Type: verbs.EventDeviceFatal, Cause: fmt.Errorf("network interface %s does not exist any more", d.netdev.Name())})
-			d.close()
-		}
+		s = link.NetdevState{HardwareAddr: d.snapshot().HardwareAddr}
 	}
 	d.mu.Lock()
 	before := d.state
@@ -124,31 +96,14 @@ func (d *Device) refresh() {
 	}
 	d.mu.Unlock()
 	if !slices.Equal(s.Addrs, before.Addrs) {
-		d.event(verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 1})
+		d.Raise(verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 1})
 	}
-	select {
-	case d.changed <- struct{}{}:
-	default: // the reader of an earlier value will see the present state
-	}
-	switch {
-	case s.Up && !before.Up:
-		d.event(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: 1})
-	case !s.Up && before.Up:
-		d.event(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1, Cause: down})
-	}
-}
-
-// event raises an asynchronous event, and logs it.
-func (d *Device) event(e verbs.AsyncEvent) {
-	d.events.Add(e)
-	d.log.Event(e)
+	d.TellChanged()
+	d.RaisePort(before.Up, s.Up, err)
 }
 
 // now is the time of the device's clock.
 func (d *Device) now() time.Duration { return time.Since(d.began) }
-
-// SetLogger implements verbs.ProviderLogger.
-func (d *Device) SetLogger(l *slog.Logger) { d.log.SetLogger(l, d.name) }
 
 func (d *Device) snapshot() link.NetdevState {
 	d.mu.Lock()
@@ -190,7 +145,7 @@ func guidOf(s link.NetdevState) (guid verbs.GUID) {
 }
 
 // Info implements verbs.ProviderDevice.
-func (d *Device) Info() verbs.DeviceInfo { return info(d.name, d.snapshot(), d.netdev) }
+func (d *Device) Info() verbs.DeviceInfo { return info(d.Name, d.snapshot(), d.Netdev) }
 
 // guarantees are those of the software HCA that iWARP can give. A socket's copies go where they belong
 // without a promise which byte comes last, and there are no datagrams.
@@ -231,7 +186,7 @@ func (d *Device) GID(_, index int) (verbs.GIDEntry, error) {
 	if index != 0 {
 		return verbs.GIDEntry{}, verbs.Errorf(verbs.ErrNotFound, "GID index %d: an iWARP port has one, its MAC address", index)
 	}
-	return verbs.GIDEntry{GID: gidOf(d.snapshot()), Port: 1, Type: verbs.GIDTypeIB, Netdev: d.netdev.Name()}, nil
+	return verbs.GIDEntry{GID: gidOf(d.snapshot()), Port: 1, Type: verbs.GIDTypeIB, Netdev: d.Netdev.Name()}, nil
 }
 
 // PKey implements verbs.ProviderDevice.
@@ -239,20 +194,11 @@ func (d *Device) PKey(_, index int) (verbs.PKey, error) {
 	return 0, verbs.Errorf(verbs.ErrNotFound, "P_Key index %d: iWARP has no P_Keys", index)
 }
 
-// NextEvent implements verbs.ProviderDevice.
-func (d *Device) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) { return d.events.Next(ctx) }
-
 // Addrs returns the addresses from which the device connects.
 func (d *Device) Addrs() []netip.Addr { return slices.Clone(d.snapshot().Addrs) }
 
 // Asks reports whether the device asks peers for CRCs, and for markers in the stream that they send.
 func (d *Device) Asks() (crc, markers bool) { return d.config.CRC, d.config.Markers }
-
-// Gone is closed when the device is closed or has failed.
-func (d *Device) Gone() <-chan struct{} { return d.gone }
-
-// Changed receives a value when the device has looked at its addresses anew. It holds one value, for one reader.
-func (d *Device) Changed() <-chan struct{} { return d.changed }
 
 // Claim takes a TCP port, alone or with others who share it too.
 func (d *Device) Claim(local netip.AddrPort, shared bool) (*tcp.Port, error) {
@@ -265,7 +211,7 @@ func (d *Device) Claim(local netip.AddrPort, shared bool) (*tcp.Port, error) {
 // zoned adds the interface to an address that is one of many networks.
 func (d *Device) zoned(a netip.AddrPort) netip.AddrPort {
 	if ip := a.Addr(); ip.Is6() && ip.IsLinkLocalUnicast() && ip.Zone() == "" {
-		return netip.AddrPortFrom(ip.WithZone(d.netdev.Name()), a.Port())
+		return netip.AddrPortFrom(ip.WithZone(d.Netdev.Name()), a.Port())
 	}
 	return a
 }
@@ -286,18 +232,19 @@ func (d *Device) Wrap(c net.Conn) net.Conn {
 	return d.config.Wrap(c)
 }
 
-// pd is a protection domain. Its memory is that of package mem.
+// pd is a protection domain.
 type pd struct {
-	*mem.PD
+	device.PD
 	dev *Device
 }
 
 // AllocPD implements verbs.ProviderDevice.
 func (d *Device) AllocPD() (verbs.ProviderPD, error) {
-	if !limits.Take(&d.pds, limits.MaxPD) {
-		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d PDs (max_pd)", limits.MaxPD)
+	p, err := d.NewPD()
+	if err != nil {
+		return nil, err
 	}
-	return &pd{d.keys.NewPD(), d}, nil
+	return &pd{p, d}, nil
 }
 
 // CreateAH implements verbs.ProviderPD.
@@ -305,52 +252,14 @@ func (p *pd) CreateAH(verbs.AHAttr) (verbs.ProviderAH, error) {
 	return nil, verbs.Errorf(verbs.ErrUnsupported, "iWARP has no datagrams, so nothing that an address handle could serve: use a software device of RoCE")
 }
 
-func (p *pd) Close() error {
-	p.dev.pds.Add(-1)
-	return nil
-}
-
 // Close implements verbs.ProviderDevice.
 func (d *Device) Close() error {
-	d.close()
-	d.events.Close()
-	err := d.netdev.Close()
+	d.End()
+	err := d.Netdev.Close()
 	d.watcher.Wait()
 	d.streams.Wait()
 	if p := d.polling.Load(); p != nil {
 		p.close()
 	}
-	d.keys.Unpin()
-	errs := []error{err}
-	for _, c := range d.config.Closers {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// srq is a shared receive queue of the device.
-type srq struct {
-	*queue.SRQ
-	dev  *Device
-	user *verbs.SRQ
-}
-
-// CreateSRQ implements verbs.ProviderPD.
-func (p *pd) CreateSRQ(attr verbs.SRQAttr, user *verbs.SRQ) (verbs.ProviderSRQ, error) {
-	if err := queue.HoldsSRQ(attr); err != nil {
-		return nil, err
-	}
-	d := p.dev
-	if !limits.Take(&d.srqs, limits.MaxSRQ) {
-		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d SRQs (max_srq)", limits.MaxSRQ)
-	}
-	limitReached := func() { d.event(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: user}) }
-	return &srq{SRQ: queue.NewSRQ(p.PD, attr, limitReached), dev: d, user: user}, nil
-}
-
-func (s *srq) Close() error {
-	err := s.SRQ.Close()
-	s.dev.srqs.Add(-1)
-	s.dev.events.Drop(func(e verbs.AsyncEvent) bool { return e.SRQ == s.user })
-	return err
+	return d.Release(d.config.Closers, err)
 }

@@ -84,6 +84,6 @@ func (t idleTime) userTimeout() time.Duration {
 // beginKeepAlive is keepAlive for a connection that is there anyway, whatever the system says.
 func (s *stream) beginKeepAlive() {
 	if err := s.keepAlive(); err != nil {
-		s.q.dev.log.Add(slog.LevelWarn, "keep-alive", "no keep-alive", devlog.QP(s.q.QPN()), devlog.Cause(err))
+		s.q.dev.Log.Add(slog.LevelWarn, "keep-alive", "no keep-alive", devlog.QP(s.q.QPN()), devlog.Cause(err))
 	}
 }

@@ -16,7 +16,7 @@ func (s *stream) ends() (qp, local, remote slog.Attr) {
 
 // logMade logs that the QP has a connection.
 func (s *stream) logMade() {
-	if log := &s.q.dev.log; log.On() {
+	if log := &s.q.dev.Log; log.On() {
 		qp, local, remote := s.ends()
 		log.Add(slog.LevelDebug, "made", "connection made", qp, local, remote)
 	}
@@ -25,7 +25,7 @@ func (s *stream) logMade() {
 // logEnded logs the end of the connection: as a warning unless the end is in order, or this side has asked for the end.
 // If no other cause is known, the QP's failure is the cause.
 func (s *stream) logEnded(cause error) {
-	log := &s.q.dev.log
+	log := &s.q.dev.Log
 	if !log.On() {
 		return
 	}
@@ -45,12 +45,7 @@ func (s *stream) logEnded(cause error) {
 
 // Unaccepted logs that peers wait at a port whose connections cannot be taken.
 func (d *Device) Unaccepted(at netip.AddrPort, cause error) {
-	d.log.Add(slog.LevelWarn, "unaccepted", "connections wait", slog.String("local", at.String()), devlog.Cause(cause))
-}
-
-// Unserved logs that a program which listens on all addresses is not heard at one of them.
-func (d *Device) Unserved(at netip.AddrPort, cause error) {
-	d.log.Add(slog.LevelWarn, "unserved", "address not served", slog.String("local", at.String()), devlog.Cause(cause))
+	d.Log.Add(slog.LevelWarn, "unaccepted", "connections wait", slog.String("local", at.String()), devlog.Cause(cause))
 }
 
 // logTerminates logs Terminate messages that came or went since the last call. Their cause is in the
@@ -61,7 +56,7 @@ func (q *qp) logTerminates() {
 		return
 	}
 	q.logged = now
-	log := &q.dev.log
+	log := &q.dev.Log
 	if now.TerminatesSent > before.TerminatesSent {
 		log.Add(slog.LevelWarn, "terminate sent", "TERMINATE sent", devlog.QP(q.QPN()), devlog.Cause(q.t.Failure()))
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/adverb-rdma/adverb/internal/device"
 	"github.com/adverb-rdma/adverb/internal/idtable"
 	"github.com/adverb-rdma/adverb/internal/iwarp"
 	"github.com/adverb-rdma/adverb/internal/limits"
@@ -56,17 +57,17 @@ func (p *pd) CreateQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.Pro
 	q := &qp{dev: p.dev, pd: p, user: user, sendCQ: attr.SendCQ.(*cq), recvCQ: attr.RecvCQ.(*cq)}
 	var receives iwarp.Receives
 	if attr.SRQ != nil {
-		q.srq = &queue.SRQUser{SRQ: attr.SRQ.(*srq).SRQ}
+		q.srq = &queue.SRQUser{SRQ: attr.SRQ.(*device.SRQ).SRQ}
 		receives = q.srq
 	} else {
 		attr.Cap.MaxRecvWR = queue.RingSize(attr.Cap.MaxRecvWR)
 		attr.Cap.MaxRecvSGE = max(1, attr.Cap.MaxRecvSGE)
-		q.rq = queue.NewRecvQueue(p.PD, attr.Cap)
+		q.rq = queue.NewRecvQueue(p.PD.PD, attr.Cap)
 		receives = q.rq
 	}
 	err := p.dev.qps.Add(q, func(n uint32) {
 		q.num = n
-		q.t = iwarp.New(iwarp.Config{QPN: verbs.QPN(n), User: user, Cap: attr.Cap, SignalAll: attr.SignalAll, PD: p.PD, Receives: receives})
+		q.t = iwarp.New(iwarp.Config{QPN: verbs.QPN(n), User: user, Cap: attr.Cap, SignalAll: attr.SignalAll, PD: p.PD.PD, Receives: receives})
 	})
 	switch {
 	case errors.Is(err, idtable.ErrFull):
@@ -74,8 +75,8 @@ func (p *pd) CreateQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.Pro
 	case err != nil:
 		return nil, err
 	}
-	q.sendCQ.attach(q)
-	q.recvCQ.attach(q)
+	q.sendCQ.Attach(q)
+	q.recvCQ.Attach(q)
 	return q, nil
 }
 
@@ -180,8 +181,8 @@ func (q *qp) DetachMcast(verbs.GID) error { return errMulticast }
 
 var errMulticast = verbs.Errorf(verbs.ErrUnsupported, "iWARP has no multicast: TCP connects two ends")
 
-// fail takes the QP to the error state.
-func (q *qp) fail(cause error) {
+// Fail takes the QP to the error state.
+func (q *qp) Fail(cause error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.closed {
@@ -203,9 +204,9 @@ func (q *qp) Close() error {
 	q.enter(verbs.QPStateReset)
 	q.mu.Unlock()
 	q.dev.retired.mu.Unlock()
-	q.sendCQ.detach(q)
-	q.recvCQ.detach(q)
-	q.dev.events.Drop(func(e verbs.AsyncEvent) bool { return e.QP == q.user })
+	q.sendCQ.Detach(q)
+	q.recvCQ.Detach(q)
+	q.dev.DropQP(q.user)
 	return nil
 }
 
@@ -215,11 +216,11 @@ func (q *qp) publish() {
 	state := q.t.State()
 	if before := q.State(); before != state {
 		q.enter(state)
-		q.dev.log.State(q.QPN(), before, state, q.t.Failure())
+		q.dev.Log.State(q.QPN(), before, state, q.t.Failure())
 	}
 	q.logTerminates()
 	if done := q.t.Completions(); len(done) > 0 {
-		queue.PushBoth(q.sendCQ.CQ, q.recvCQ.CQ, done)
+		queue.PushBoth(q.sendCQ.CQ.CQ, q.recvCQ.CQ.CQ, done)
 	}
 	if state == verbs.QPStateErr {
 		q.flushReceives()
@@ -230,7 +231,7 @@ func (q *qp) publish() {
 		}
 	}
 	for _, e := range q.t.Events() {
-		q.dev.event(verbs.AsyncEvent{Type: e.Type, QP: q.user, Cause: e.Cause})
+		q.dev.Raise(verbs.AsyncEvent{Type: e.Type, QP: q.user, Cause: e.Cause})
 	}
 	if !q.seen && q.t.Heard() {
 		q.seen = true
@@ -250,7 +251,7 @@ func (q *qp) flushReceives() {
 	if q.srq != nil {
 		if !q.lastWQE {
 			q.lastWQE = true
-			q.dev.event(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q.user})
+			q.dev.Raise(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q.user})
 		}
 		return
 	}

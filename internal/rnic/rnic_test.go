@@ -18,6 +18,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/internal/mpa"
+	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -434,7 +435,7 @@ func TestEventsOfClosed(t *testing.T) {
 	srq, err := e.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 1})
 	e.must(err)
 	for _, ev := range []verbs.AsyncEvent{{Type: verbs.EventQPFatal, QP: e.qp}, {Type: verbs.EventCQErr, CQ: e.cq}, {Type: verbs.EventSRQLimitReached, SRQ: srq}} {
-		e.prov.event(ev)
+		e.prov.Raise(ev)
 	}
 	e.must(e.qp.Close())
 	e.must(e.cq.Close())
@@ -447,6 +448,24 @@ func TestEventsOfClosed(t *testing.T) {
 			break
 		}
 		t.Errorf("got event %v of an object that is closed, want none", ev.Type)
+	}
+}
+
+// TestCQOverrun: the event of lost completions is raised and logged, and the QPs of the CQ fail.
+func TestCQOverrun(t *testing.T) {
+	e := newEnd(t, newDevice(t))
+	got := lines(e)
+	c := e.cq.Provider().(*cq)
+	c.Push(make([]queue.CQE, c.Cap()+1))
+	if ev := e.event(); ev.Type != verbs.EventCQErr || ev.CQ != e.cq || !errors.Is(ev.Cause, verbs.ErrCQOverrun) {
+		t.Errorf("got event %v of CQ %p, caused by %v; want CQ_ERR of %p", ev.Type, ev.CQ, ev.Cause, e.cq)
+	}
+	logged(t, got, "level=WARN", "event="+verbs.EventCQErr.String(), "completions were lost")
+	if ev := e.event(); ev.Type != verbs.EventQPFatal || ev.QP != e.qp {
+		t.Errorf("got event %v, want QP_FATAL", ev.Type)
+	}
+	if s := e.qp.State(); s != verbs.QPStateErr {
+		t.Errorf("the QP is in %v, want ERR", s)
 	}
 }
 
@@ -471,14 +490,14 @@ func TestCloserFails(t *testing.T) {
 // TestObjectCounts: a PD and an SRQ that are closed make room for others.
 func TestObjectCounts(t *testing.T) {
 	e := newEnd(t, newDevice(t))
-	pds, srqs := e.prov.pds.Load(), e.prov.srqs.Load()
+	pds, srqs := e.prov.PDs.Load(), e.prov.SRQs.Load()
 	pd, err := e.dev.AllocPD()
 	e.must(err)
 	srq, err := pd.CreateSRQ(verbs.SRQAttr{MaxWR: 1})
 	e.must(err)
 	e.must(srq.Close())
 	e.must(pd.Close())
-	if m, n := e.prov.pds.Load(), e.prov.srqs.Load(); m != pds || n != srqs {
+	if m, n := e.prov.PDs.Load(), e.prov.SRQs.Load(); m != pds || n != srqs {
 		t.Errorf("after a PD and an SRQ were made and closed: got %d PDs and %d SRQs counted, want %d and %d", m, n, pds, srqs)
 	}
 }
@@ -486,11 +505,11 @@ func TestObjectCounts(t *testing.T) {
 // TestCQCount: a CQ that is closed makes room for another.
 func TestCQCount(t *testing.T) {
 	e := newEnd(t, newDevice(t))
-	before := e.prov.cqs.Load()
+	before := e.prov.CQs.Load()
 	cq, err := e.dev.CreateCQ(1)
 	e.must(err)
 	e.must(cq.Close())
-	if after := e.prov.cqs.Load(); after != before {
+	if after := e.prov.CQs.Load(); after != before {
 		t.Errorf("after a CQ was made and closed: got %d CQs counted, want %d", after, before)
 	}
 }

@@ -313,7 +313,7 @@ func (n *node) flap(d time.Duration) {
 // keeps are what a device has as long as it lives, all with bounds.
 var keeps = []string{
 	"config.Middleware", "port.state.Addrs", "retired.sum", // what it is, and has counted
-	"keys.table.opened", "shards", "shards[].qps.opened", // blocks of numbers
+	"Base.Keys.table.opened", "shards", "shards[].qps.opened", // blocks of numbers
 	"shards[].qps.rested", "shards[].qps.resting", // numbers of QPs that were closed of late
 	"engines", "firstEngines", // addresses that were used
 }
