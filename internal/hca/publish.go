@@ -39,7 +39,7 @@ func (q *qp) tell() {
 
 // tellState is tell for another state.
 func (q *qp) tellState(before, state verbs.QPState) {
-	q.enter(state)
+	q.receives.Enter(state)
 	q.state.Store(uint32(state))
 	q.logState(before, state)
 	if state == verbs.QPStateErr || state == verbs.QPStateReset {
@@ -74,20 +74,8 @@ func (q *qp) completeCarriedOut() {
 	}
 }
 
-// flushReceives completes all posted receives of a QP that is in error with WCFlushErr. The receives of an SRQ
-// serve other QPs: an event says that this QP takes no more of them.
-func (q *qp) flushReceives() {
-	if q.srq != nil {
-		if !q.lastWQE {
-			q.lastWQE = true
-			q.raise(verbs.EventQPLastWQEReached, nil)
-		}
-		return
-	}
-	if flushed := q.rq.Flush(q.QPN(), q.user); len(flushed) > 0 {
-		q.recvCQ.Push(flushed)
-	}
-}
+// flushReceives completes the receives of a QP that is in error.
+func (q *qp) flushReceives() { q.receives.Flush(q.QPN(), q.user, &q.recvCQ.CQ) }
 
 // explainLoss adds the faults of the network interface and of the link to the cause of a timeout.
 func (q *qp) explainLoss(cause error) error {

@@ -23,8 +23,9 @@ type qp struct {
 	typ   verbs.QPType
 	num   uint32
 
-	queues
-	state atomic.Uint32 // of t, for those who do not hold mu: see publish
+	sendCQ, recvCQ *cq
+	receives       device.Receives
+	state          atomic.Uint32 // of t, for those who do not hold mu: see publish
 
 	mu     sync.Mutex
 	closed bool
@@ -48,14 +49,6 @@ type schedule struct {
 }
 
 func newSchedule() schedule { return schedule{timer: qpTimer{place: -1}, timerAt: never} }
-
-// queues are where a QP's completions go and its receives come from.
-type queues struct {
-	sendCQ, recvCQ *cq
-	rq             *queue.RecvQueue // or nil, with an SRQ
-	srq            *queue.SRQUser   // or nil, without one
-	lastWQE        bool             // the event that no receive of the SRQ will be taken was raised
-}
 
 var (
 	_ verbs.ProviderQP      = (*qp)(nil)
@@ -101,40 +94,10 @@ func numberError(err error) error {
 
 // newQP makes a QP that has no number yet.
 func (p *pd) newQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) *qp {
-	attr.Cap.MaxSendWR = queue.RingSize(attr.Cap.MaxSendWR)
-	attr.Cap.MaxSendSGE = max(1, attr.Cap.MaxSendSGE)
-	q := &qp{dev: p.dev, pd: p, user: user, typ: attr.Type, schedule: newSchedule()}
+	q := &qp{dev: p.dev, pd: p, user: user, typ: attr.Type, receives: p.NewReceives(attr), schedule: newSchedule()}
 	q.sendCQ, q.recvCQ = attr.SendCQ.(*cq), attr.RecvCQ.(*cq)
 	q.shard = p.dev.shardFor(q.typ, q.sendCQ, q.recvCQ)
-	if attr.SRQ != nil {
-		q.srq = &queue.SRQUser{SRQ: attr.SRQ.(*device.SRQ).SRQ}
-	} else {
-		attr.Cap.MaxRecvWR = queue.RingSize(attr.Cap.MaxRecvWR)
-		attr.Cap.MaxRecvSGE = max(1, attr.Cap.MaxRecvSGE)
-		q.rq = queue.NewRecvQueue(p.PD.PD, attr.Cap)
-	}
 	return q
-}
-
-// receives is where the transport takes receives from.
-func (q *queues) receives() transport.Receives {
-	if q.srq != nil {
-		return q.srq
-	}
-	return q.rq
-}
-
-// enter tells the receive queue of another state. RESET takes back all receives, without completions. The receives of an
-// SRQ serve other QPs.
-func (q *queues) enter(state verbs.QPState) {
-	if q.srq == nil {
-		q.rq.Enter(state)
-	} else if state == verbs.QPStateReset {
-		q.srq.Reset()
-	}
-	if state == verbs.QPStateReset {
-		q.lastWQE = false
-	}
 }
 
 // heldBuffers are the buffers of packets that came ahead of missing ones.
@@ -144,7 +107,7 @@ func (q *qp) number(n uint32, attr *verbs.ProviderQPInitAttr) {
 	q.num = n
 	q.t = transport.New(transport.Config{
 		Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll, Turn: turnPackets, User: q.user,
-		PD: q.pd.PD.PD, Receives: q.receives(), Buffers: &heldBuffers, Standard: q.dev.config.Standard,
+		PD: q.pd.PD.PD, Receives: q.receives.Source(), Buffers: &heldBuffers, Standard: q.dev.config.Standard,
 		Shown: len(q.dev.config.Middleware) > 0, Control: q.dev.config.Congestion, Routing: q.dev.config.Routing,
 		LineRate: q.dev.port.bytesPerSecond(),
 	})
@@ -304,17 +267,11 @@ func (q *qp) checkDatagram(wr *verbs.SendWR) error {
 }
 
 // SetRecvSource implements verbs.ProviderRecvSource.
-func (q *qp) SetRecvSource(s verbs.RecvSource) { q.rq.SetSource(s) }
+func (q *qp) SetRecvSource(s verbs.RecvSource) { q.receives.SetSource(s) }
 
 // PostRecv implements verbs.ProviderQP.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
-	if q.srq != nil {
-		if q.isClosed() {
-			return 0, verbs.ErrClosed
-		}
-		return 0, verbs.Errorf(verbs.ErrInvalid, "the QP takes its receives from an SRQ: post them there")
-	}
-	n, state, err := q.rq.Post(wrs)
+	n, state, err := q.receives.Post(wrs)
 	switch state {
 	case verbs.QPStateReset:
 		if q.isClosed() {

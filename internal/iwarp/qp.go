@@ -4,23 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
 
 	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/mpa"
 	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/verbs"
 )
-
-// Receives is where a QP takes its receives from: its own queue, or a shared one.
-type Receives interface {
-	// Take returns the oldest posted receive, or nil. The QP holds it until Complete, or until
-	// RESET, which forgets it without a call.
-	Take() *queue.Recv
-	// Complete gives back a receive that is done. It returns the counter of free places that a poll
-	// of the receive's completion must set, and its value.
-	Complete(*queue.Recv) (slots *atomic.Uint64, freed uint64)
-}
 
 // Config configures a QP.
 type Config struct {
@@ -29,7 +18,7 @@ type Config struct {
 	Cap       verbs.QPCap
 	SignalAll bool
 	PD        *mem.PD
-	Receives  Receives
+	Receives  queue.Receives
 }
 
 // QP is one end of an iWARP connection. Its methods are called by one goroutine at a time.

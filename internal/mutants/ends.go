@@ -60,7 +60,7 @@ var endMutants = []mutant{
 	{"a region that is zero based no more keeps address 0", mem + "mr.go",
 		"keepMemory && zero == 0 && old", "keepMemory && zero != ^zero && old", "./internal/mem", "TestReregZeroBased"},
 	{"a closed QP sends to its SRQ", hca + "qp.go",
-		"		if q.isClosed() {\n			return 0, verbs.ErrClosed\n		}\n		return 0, verbs.Errorf(verbs.ErrInvalid, \"the QP takes", "		return 0, verbs.Errorf(verbs.ErrInvalid, \"the QP takes", "./verbs", "TestUseAfterClose"},
+		"		if q.isClosed() {\n			err = verbs.ErrClosed\n		}\n", "", "./verbs", "TestUseAfterClose"},
 
 	// Congestion control.
 	{"a step of DCQCN is more than a slow line has", recovery + "dcqcn.go",

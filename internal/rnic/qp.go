@@ -21,8 +21,7 @@ type qp struct {
 	user           *verbs.QP
 	num            uint32
 	sendCQ, recvCQ *cq
-	rq             *queue.RecvQueue // or nil, with an SRQ
-	srq            *queue.SRQUser   // or nil, without one
+	receives       device.Receives
 
 	state atomic.Uint32 // of t, for those who do not hold mu
 
@@ -30,7 +29,6 @@ type qp struct {
 	t       *iwarp.QP
 	s       *stream // or nil, before and after a connection
 	closed  bool
-	lastWQE bool // the event that no receive of the SRQ will be taken was raised
 	notify  func(error)
 	commEst func()
 	seen    bool // the peer's first FPDU
@@ -52,22 +50,10 @@ func (p *pd) CreateQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.Pro
 	if err := queue.HoldsQP(attr.Cap); err != nil {
 		return nil, err
 	}
-	attr.Cap.MaxSendWR = queue.RingSize(attr.Cap.MaxSendWR)
-	attr.Cap.MaxSendSGE = max(1, attr.Cap.MaxSendSGE)
-	q := &qp{dev: p.dev, pd: p, user: user, sendCQ: attr.SendCQ.(*cq), recvCQ: attr.RecvCQ.(*cq)}
-	var receives iwarp.Receives
-	if attr.SRQ != nil {
-		q.srq = &queue.SRQUser{SRQ: attr.SRQ.(*device.SRQ).SRQ}
-		receives = q.srq
-	} else {
-		attr.Cap.MaxRecvWR = queue.RingSize(attr.Cap.MaxRecvWR)
-		attr.Cap.MaxRecvSGE = max(1, attr.Cap.MaxRecvSGE)
-		q.rq = queue.NewRecvQueue(p.PD.PD, attr.Cap)
-		receives = q.rq
-	}
+	q := &qp{dev: p.dev, pd: p, user: user, sendCQ: attr.SendCQ.(*cq), recvCQ: attr.RecvCQ.(*cq), receives: p.NewReceives(attr)}
 	err := p.dev.qps.Add(q, func(n uint32) {
 		q.num = n
-		q.t = iwarp.New(iwarp.Config{QPN: verbs.QPN(n), User: user, Cap: attr.Cap, SignalAll: attr.SignalAll, PD: p.PD.PD, Receives: receives})
+		q.t = iwarp.New(iwarp.Config{QPN: verbs.QPN(n), User: user, Cap: attr.Cap, SignalAll: attr.SignalAll, PD: p.PD.PD, Receives: q.receives.Source()})
 	})
 	switch {
 	case errors.Is(err, idtable.ErrFull):
@@ -108,17 +94,9 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	return nil
 }
 
-// enter takes note of another state. RESET takes back all receives, without completions. The receives of an SRQ serve
-// other QPs.
+// enter takes note of another state.
 func (q *qp) enter(state verbs.QPState) {
-	if q.srq == nil {
-		q.rq.Enter(state)
-	} else if state == verbs.QPStateReset {
-		q.srq.Reset()
-	}
-	if state == verbs.QPStateReset {
-		q.lastWQE = false
-	}
+	q.receives.Enter(state)
 	q.state.Store(uint32(state))
 }
 
@@ -141,17 +119,11 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 }
 
 // SetRecvSource implements verbs.ProviderRecvSource.
-func (q *qp) SetRecvSource(s verbs.RecvSource) { q.rq.SetSource(s) }
+func (q *qp) SetRecvSource(s verbs.RecvSource) { q.receives.SetSource(s) }
 
 // PostRecv implements verbs.ProviderQP.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
-	if q.srq != nil {
-		if q.isClosed() {
-			return 0, verbs.ErrClosed
-		}
-		return 0, verbs.Errorf(verbs.ErrInvalid, "the QP takes its receives from an SRQ: post them there")
-	}
-	n, state, err := q.rq.Post(wrs)
+	n, state, err := q.receives.Post(wrs)
 	switch state {
 	case verbs.QPStateReset:
 		if q.isClosed() {
@@ -245,20 +217,8 @@ func (q *qp) publish() {
 	}
 }
 
-// flushReceives completes all posted receives of a QP that is in error with WCFlushErr. The receives of
-// an SRQ are those of all its QPs: an event says that this QP takes no more.
-func (q *qp) flushReceives() {
-	if q.srq != nil {
-		if !q.lastWQE {
-			q.lastWQE = true
-			q.dev.Raise(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q.user})
-		}
-		return
-	}
-	if flushed := q.rq.Flush(q.QPN(), q.user); len(flushed) > 0 {
-		q.recvCQ.Push(flushed)
-	}
-}
+// flushReceives completes the receives of a QP that is in error.
+func (q *qp) flushReceives() { q.receives.Flush(q.QPN(), q.user, &q.recvCQ.CQ) }
 
 // NotifyError implements verbs.ProviderEnd.
 func (q *qp) NotifyError(f func(cause error)) {

@@ -3,7 +3,7 @@
 //
 // It is pure: it has no clock, lock, goroutine or socket. Time and packets come in as arguments of
 // method calls. Packets go out as bytes. Completions, events and the state are outputs that the caller
-// collects after a call. Memory is reached through package mem, receives through [Receives]. So the code
+// collects after a call. Memory is reached through package mem, receives through [queue.Receives]. So the code
 // that runs over UDP also runs in a simulated network, and a failure there replays from a seed.
 //
 // A reliable connection:

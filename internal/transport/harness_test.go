@@ -78,7 +78,7 @@ type testHost struct {
 // receives is the receive queue of a test's QP. It checks that each receive is completed after it was taken, and
 // before the next is.
 type receives struct {
-	Receives
+	queue.Receives
 	own    *queue.RecvQueue // the QP's own, or nil
 	taken  int              // and not completed
 	credit bool             // announce the number of posted receives

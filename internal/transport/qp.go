@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/internal/recovery"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -21,7 +22,7 @@ type Config struct {
 	Routing   verbs.AdaptiveRouting   // until SetAdaptiveRouting
 	LineRate  uint64                  // bytes in a second that the port sends at most; 0 if that is not known
 	PD        *mem.PD                 // the memory that the QP and its peer may use
-	Receives  Receives                // where the peer's SENDs take receives from
+	Receives  queue.Receives          // where the peer's SENDs take receives from
 	Buffers   Buffers                 // for packets that come before others; without Buffers each packet gets memory of its own
 	User      *verbs.QP               // the QP that completions name
 	Standard  bool                    // the QP and its peers use only the features that the specification has
