@@ -32,6 +32,7 @@ var owned = []string{
 	"internal/link", "internal/link/udp", "internal/link/tcp", "internal/link/sim", "internal/link/fault",
 	"internal/link/trace", "internal/link/pcap", "internal/link/linktest",
 	"verbs", "verbs/verbstest", "rdmatest", "rdmamsg", "rdmaio", "rdmapool", "provider/soft",
+	"internal/uapi", "internal/uverbs", "internal/ucma", "internal/supervisor",
 	"internal/hca", "internal/device", "internal/peer", "internal/lanes",
 }
 

@@ -39,6 +39,15 @@ const (
 // Errors of Call.Read and Call.Write, beside an Errno.
 var errGone = errors.New("the call is gone: its thread ended, or a signal took it away")
 
+// begin has the call be another one, that of a notification.
+func (c *Call) begin(n *notification) {
+	c.TID, c.Number, c.Args, c.id = int(n.tid), n.number, n.args, n.id
+	c.state.Store(stateOpen)
+}
+
+// setBuffer has a read of a vector be one of its first part.
+func (c *Call) setBuffer(addr uint64) { c.Args[1] = addr }
+
 // take makes the caller the one who answers.
 func (c *Call) take() bool {
 	return c.state.CompareAndSwap(stateOpen, stateAnswered) || c.state.CompareAndSwap(stateClaimed, stateAnswered)

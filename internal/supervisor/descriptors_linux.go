@@ -134,7 +134,7 @@ func (t *descriptors) answer(c *Call, o op) {
 		f.Read(c, c.Args[2])
 	case opReadv:
 		if base, n, ok := c.firstPart(); ok {
-			c.Args[1] = base
+			c.setBuffer(base)
 			f.Read(c, n)
 		}
 	case opWrite:

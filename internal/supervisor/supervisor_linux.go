@@ -131,8 +131,7 @@ func (s *Supervisor) receive() error {
 		if c.kept {
 			c = &Call{s: s}
 		}
-		c.TID, c.Number, c.Args, c.id = int(n.tid), n.number, n.args, n.id
-		c.state.Store(stateOpen)
+		c.begin(n)
 		if n.tid == 0 { // of a PID namespace that this process does not see
 			c.Continue()
 			continue

@@ -55,7 +55,10 @@ func (f *File) connect(k *call) error {
 	if was.begun || was.listens {
 		return syscall.EINVAL
 	}
-	c.set(f.m, func() { c.phase.begun, c.responderResources = true, p.ResponderResources }) // before an answer can come
+	c.set(f.m, func() { // before an answer can come
+		c.phase.begun = true
+		c.answers(p.ResponderResources)
+	})
 	if err := c.v.Connect(p); err != nil {
 		c.set(f.m, func() { c.phase.begun = false })
 		return err
@@ -96,7 +99,7 @@ func (f *File) accept(k *call) error {
 	if in.ConnParam.Valid == 0 {
 		err = c.v.Establish()
 		if err == nil {
-			c.set(f.m, func() { c.phase.established = true })
+			c.set(f.m, c.phase.establish)
 		}
 	} else {
 		err = f.acceptRequest(c, &in)

@@ -47,11 +47,11 @@ func (m *Manager) route(ev *rdmacm.Event) []*rdmacm.ID {
 	case rdmacm.EventAddrChange:
 		return nil // Linux knows it of bonds alone, and programs end for it
 	case rdmacm.EventConnectResponse:
-		c.responderResources = ev.Param.ResponderResources
+		c.answers(ev.Param.ResponderResources)
 	case rdmacm.EventEstablished:
-		c.phase.established = true
+		c.phase.establish()
 	case rdmacm.EventRejected, rdmacm.EventUnreachable, rdmacm.EventDisconnected, rdmacm.EventConnectError:
-		c.phase.established, c.phase.over = false, true
+		c.phase.end()
 	case rdmacm.EventDeviceRemoval:
 		c.phase.gone = true
 	}
@@ -69,8 +69,7 @@ func (m *Manager) route(ev *rdmacm.Event) []*rdmacm.ID {
 		return nil
 	}
 	if c.uid != 0 { // else it is a request's, and not accepted: the program has no name for it
-		c.file.queue = append(c.file.queue, e)
-		c.file.changed()
+		c.file.push(e)
 	}
 	if c.phase.gone {
 		return []*rdmacm.ID{c.v} // all but DESTROY_ID fails from now on
@@ -102,11 +101,17 @@ func (m *Manager) request(ev *rdmacm.Event) []*rdmacm.ID {
 	if m.enter(child) != nil {
 		return []*rdmacm.ID{ev.ID}
 	}
-	child.request = &event{of: l, child: child, resp: child.response(ev)}
-	child.request.resp.UID = l.uid
-	l.file.queue = append(l.file.queue, child.request)
-	l.file.changed()
+	e := &event{of: l, child: child, resp: child.response(ev)}
+	e.resp.UID = l.uid
+	child.waitsFor(e)
+	l.file.push(e)
 	return nil
+}
+
+// push adds an event. The caller holds m.mu.
+func (f *File) push(ev *event) {
+	f.queue = append(f.queue, ev)
+	f.changed()
 }
 
 // withdraw forgets a request that the program has not read. The caller holds m.mu.
@@ -199,7 +204,7 @@ func (f *File) next() *event {
 		ev.group.reported++
 	}
 	if ev.child != nil {
-		ev.child.request = nil
+		ev.child.waitsFor(nil)
 	}
 	return ev
 }
@@ -222,7 +227,7 @@ func (f *File) giveBack(ev *event) []*rdmacm.ID {
 		if ev.child.phase.over || ev.child.phase.gone || f.m.ids.get(ev.child.number) != ev.child {
 			return f.m.forget(ev.child)
 		}
-		ev.child.request = ev
+		ev.child.waitsFor(ev)
 	}
 	to := ev.of.file
 	to.queue = slices.Insert(to.queue, 0, ev)

@@ -38,6 +38,18 @@ type phase struct {
 	gone        bool // with its device
 }
 
+// establish takes note that the connection stands.
+func (p *phase) establish() { p.established = true }
+
+// end takes note that the connection, or the wish for one, has ended.
+func (p *phase) end() { p.established, p.over = false, true }
+
+// answers takes note of how many READs and atomics this end answers at a time.
+func (c *cmID) answers(n uint8) { c.responderResources = n }
+
+// waitsFor takes note of the event by which the program is to learn of the ID. It is nil once the program knows.
+func (c *cmID) waitsFor(ev *event) { c.request = ev }
+
 // find returns the ID with a number, also one that has lost its device. The caller holds m.mu.
 func (f *File) find(number uint32) (*cmID, error) {
 	c := f.m.ids.get(number)

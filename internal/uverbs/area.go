@@ -78,14 +78,19 @@ func (a *area) take(n int) (*piece, error) {
 
 // drop unmaps the part and gives its pages back. A program that has it mapped sees zeros.
 func (p *piece) drop() {
-	a, size := p.of, int64(len(p.bytes))
+	size := int64(len(p.bytes))
 	_ = unix.Munmap(p.bytes)
 	p.bytes = nil
+	p.of.giveBack(p.off, size)
+}
+
+// giveBack gives the pages of a part back.
+func (a *area) giveBack(off, size int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// Memory that does not go back is lost until the file goes, and must not come into use again.
-	if unix.Fallocate(int(a.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, p.off, size) == nil {
-		a.free[size] = append(a.free[size], p.off)
+	if unix.Fallocate(int(a.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, size) == nil {
+		a.free[size] = append(a.free[size], off)
 	}
 }
 

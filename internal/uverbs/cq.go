@@ -35,10 +35,10 @@ func (c *Context) newCQ(user uint64, cqe uint32, comp int32, vector uint32) (*cq
 			return nil, unix.EBADF
 		}
 	}
-	var err error
-	if q.ring, err = newRing(c.area, int(cqe), uapi.WCSize); err != nil {
+	if err := q.makeRing(int(cqe)); err != nil {
 		return nil, err
 	}
+	var err error
 	if q.v, err = c.dev.CreateCQ(q.ring.cap()); err != nil {
 		q.ring.drop()
 		return nil, err
@@ -50,6 +50,30 @@ func (c *Context) newCQ(user uint64, cqe uint32, comp int32, vector uint32) (*cq
 	}
 	p.SetSink(q)
 	return q, nil
+}
+
+// makeRing makes the ring of a CQ that has none.
+func (q *cq) makeRing(cqe int) (err error) {
+	q.ring, err = newRing(q.c.area, cqe, uapi.WCSize)
+	return err
+}
+
+// moveTo moves the completions that the program has not polled into another ring, and returns the old one. It reports
+// false if they are too many.
+func (q *cq) moveTo(r *ring) (old *ring, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := q.ring.unread()
+	if n > r.cap() {
+		return nil, false
+	}
+	for i := range n {
+		place, _ := r.put()
+		copy(place, q.ring.at(q.ring.own-uint32(n-i)))
+		r.publish()
+	}
+	old, q.ring = q.ring, r
+	return old, true
 }
 
 func (q *cq) destroy() {
@@ -198,21 +222,11 @@ func (c *Context) resizeCQ(k *call) error {
 		r.drop()
 		return err
 	}
-	q.mu.Lock()
-	n := q.ring.unread()
-	if n > r.cap() {
-		q.mu.Unlock()
+	old, ok := q.moveTo(r)
+	if !ok {
 		r.drop()
 		return unix.EINVAL
 	}
-	for i := range n {
-		place, _ := r.put()
-		copy(place, q.ring.at(q.ring.own-uint32(n-i)))
-		r.publish()
-	}
-	old := q.ring
-	q.ring = r
-	q.mu.Unlock()
 	old.drop()
 	return k.out(uapi.ResizeCQResp{CQE: uint32(r.cap())}, uapi.RxeCreateCQResp{MI: r.info()})
 }

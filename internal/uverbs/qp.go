@@ -31,7 +31,7 @@ type qp struct {
 // maxInline is the most inline data that an element of a send queue has room for. Linux's rxe has about as much.
 const maxInline = 480
 
-// newQP makes a QP. The send queue has as many places as its ring, so that the ring alone says whether it is full.
+// newQP makes a QP.
 func (c *Context) newQP(in *uapi.ExCreateQP) (*qp, error) {
 	typ := verbs.QPType(in.QPType)
 	switch {
@@ -66,17 +66,8 @@ func (c *Context) newQP(in *uapi.ExCreateQP) (*qp, error) {
 		}
 		init.SRQ, init.Cap.MaxRecvWR, init.Cap.MaxRecvSGE = s.v, 0, 0
 	}
-	data := max(uapi.SGESize*max(1, q.cap.MaxSendSGE), q.cap.MaxInlineData)
-	if q.sq, err = newRing(c.area, q.cap.MaxSendWR, uapi.SendWQESize+data); err != nil {
+	if err := q.makeRings(&init); err != nil {
 		return nil, err
-	}
-	init.Cap.MaxSendWR = q.sq.cap()
-	if init.SRQ == nil {
-		if q.rq, err = newReceives(c.area, q.cap.MaxRecvWR, q.cap.MaxRecvSGE); err != nil {
-			q.drop()
-			return nil, err
-		}
-		init.Cap.MaxRecvWR = q.rq.ring.cap()
 	}
 	if q.v, err = pd.CreateQP(init); err != nil {
 		q.drop()
@@ -93,6 +84,25 @@ func (c *Context) newQP(in *uapi.ExCreateQP) (*qp, error) {
 	}
 	q.post = newPoster(q)
 	return q, nil
+}
+
+// makeRings makes the rings. A work queue of verbs has as many places as its ring, so that the ring alone says whether the
+// queue is full.
+func (q *qp) makeRings(init *verbs.QPInitAttr) (err error) {
+	data := max(uapi.SGESize*max(1, q.cap.MaxSendSGE), q.cap.MaxInlineData)
+	if q.sq, err = newRing(q.c.area, q.cap.MaxSendWR, uapi.SendWQESize+data); err != nil {
+		return err
+	}
+	init.Cap.MaxSendWR = q.sq.cap()
+	if init.SRQ != nil {
+		return nil
+	}
+	if q.rq, err = newReceives(q.c.area, q.cap.MaxRecvWR, q.cap.MaxRecvSGE); err != nil {
+		q.drop()
+		return err
+	}
+	init.Cap.MaxRecvWR = q.rq.ring.cap()
+	return nil
 }
 
 func (q *qp) drop() {

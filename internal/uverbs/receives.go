@@ -96,7 +96,7 @@ func (r *receives) move(to *ring) error {
 		copy(to.at(to.own), r.elem)
 		to.publish()
 	}
-	to.own = 0 // the driver's index is the consumer's again
+	to.rewind()
 	r.ring.drop()
 	r.ring = to
 	return nil

@@ -63,6 +63,9 @@ func (r *ring) take(b []byte) {
 // untake takes the last element back.
 func (r *ring) untake() { r.own = (r.own - 1) & r.mask }
 
+// rewind makes the driver's index that of the consumer again, after elements were put into a work queue.
+func (r *ring) rewind() { r.own = 0 }
+
 // free shows the program that places of a work queue may be used again: those before the n-th since the last reset.
 func (r *ring) free(n uint64) { atomic.StoreUint32(r.word(uapi.QueueConsumer), uint32(n)&r.mask) }
 
