@@ -1,5 +1,3 @@
-//go:build !adverb_portable
-
 package mem
 
 import (

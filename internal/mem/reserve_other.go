@@ -1,4 +1,4 @@
-//go:build !linux || adverb_portable
+//go:build !linux
 
 package mem
 
