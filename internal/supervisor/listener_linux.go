@@ -76,9 +76,14 @@ func (l *Listener) ioctl(request uintptr, arg unsafe.Pointer) (uintptr, unix.Err
 }
 
 // valid reports whether the notification still waits for its answer, so that its thread lives and its ID is not another's.
+// The kernel takes a lock for that, and a signal, such as those by which Go's runtime preempts, can end the wait for it.
 func (l *Listener) valid(id uint64) bool {
-	_, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(l.FD), ioctlIDValid, uintptr(unsafe.Pointer(&id))) // never blocks
-	return e == 0
+	for {
+		_, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(l.FD), ioctlIDValid, uintptr(unsafe.Pointer(&id))) // blocks for moments
+		if e != unix.EINTR {
+			return e == 0
+		}
+	}
 }
 
 func (l *Listener) send(r response) unix.Errno {
