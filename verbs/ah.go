@@ -187,6 +187,9 @@ func (d *Device) ahAttrFromWC(port int, wc *WC, grh []byte) (AHAttr, error) {
 	if len(grh) < GRHSize {
 		return AHAttr{}, invalidf("a GRH has %d bytes, and %d were given", GRHSize, len(grh))
 	}
+	if link, err := d.linkLayer(port); err == nil && link == LinkLayerEthernet {
+		a.SL = 0 // the completion has the header's type there
+	}
 	var local GID
 	if ip := grh[20:GRHSize]; ip[0] == 0x45 && grh[0]>>4 != 6 {
 		a.DGID = GIDFromAddr(netip.AddrFrom4([4]byte(ip[12:])))

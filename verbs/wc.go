@@ -189,7 +189,7 @@ type WC struct {
 	Status  WCStatus
 	Op      WCOpcode
 	Flags   WCFlags
-	SL      uint8  // sl: UD on InfiniBand: the service level that the datagram came with
+	SL      uint8  // sl: UD on InfiniBand: the service level that the datagram came with; on RoCE the header's type, as ConnectX has it
 	ByteLen uint32 // byte_len: bytes received or read; not set for sends and writes
 	Imm     uint32 // imm_data in host order, with WCFlagWithImm; invalidated_rkey with WCFlagWithInv
 	QPN     QPN    // qp_num: the local QP

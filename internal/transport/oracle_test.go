@@ -100,6 +100,7 @@ func (o *simOp) received(x, peer *program, id uint64) (want verbs.WC, data []byt
 	}
 	if x.qp.cfg.Type == verbs.QPTypeUD {
 		want.Flags |= verbs.WCFlagGRH
+		want.SL = 8 | 2 // the header of IPv4
 		want.ByteLen += verbs.GRHSize
 		data = append(testGRH[:len(testGRH):len(testGRH)], data...)
 	}

@@ -102,10 +102,21 @@ func (q *QP) HandleDatagram(p *wire.Packet, grh *[verbs.GRHSize]byte) bool {
 		return true
 	}
 	wc := q.completeRecv(w, verbs.WCSuccess, verbs.WCRecv, p.Solicited)
-	wc.Flags, wc.ByteLen, wc.SrcQPN = verbs.WCFlagGRH, verbs.GRHSize+n, verbs.QPN(p.DETH.SrcQP)
+	wc.Flags, wc.ByteLen, wc.SrcQPN, wc.SL = verbs.WCFlagGRH, verbs.GRHSize+n, verbs.QPN(p.DETH.SrcQP), headerType(grh)
 	if p.Opcode.HasImm() {
 		wc.Flags |= verbs.WCFlagWithImm
 		wc.Imm = p.Imm
 	}
 	return true
+}
+
+// headerType returns what a completion tells of the header in front of a datagram, in place of a service level: the kind
+// of IP header, and that there was a UDP header. The specification leaves open where a completion tells of them. ConnectX
+// does so there, and UCX takes no IPv4 datagram without it.
+func headerType(grh *[verbs.GRHSize]byte) uint8 {
+	const udp, ipv6, ipv4 = 8, 1, 2
+	if grh[0]>>4 == 6 {
+		return udp | ipv6
+	}
+	return udp | ipv4
 }

@@ -48,7 +48,7 @@ func TestUD(t *testing.T) {
 				}
 				s := sent[0]
 				opcode := wire.UDSendOnly
-				want := verbs.WC{ID: id, Op: verbs.WCRecv, Flags: verbs.WCFlagGRH, ByteLen: uint32(40 + length), QPN: 0x22, SrcQPN: 0x11}
+				want := verbs.WC{ID: id, Op: verbs.WCRecv, Flags: verbs.WCFlagGRH, SL: 8 | 2, ByteLen: uint32(40 + length), QPN: 0x22, SrcQPN: 0x11}
 				if op == verbs.OpSendWithImm {
 					opcode = wire.UDSendOnlyWithImm
 					want.Flags |= verbs.WCFlagWithImm

@@ -211,7 +211,7 @@ func TestDatagrams(t *testing.T) {
 	x.post(send{id: 2, op: verbs.OpSend, flags: verbs.SendSignaled | verbs.SendInline, inline: []byte("datagram"), ud: [3]uint32{y.qpn, 0x11, driver.AHNum}})
 	acq.good(2)
 	w := bcq.good(1)
-	if w.SrcQP != x.qpn || w.WCFlags != uint32(verbs.WCFlagGRH) || w.ByteLen != 40+8 || string(b.arena[40:48]) != "datagram" {
+	if w.SrcQP != x.qpn || w.WCFlags != uint32(verbs.WCFlagGRH) || w.ByteLen != 40+8 || w.SL != 8|2 || string(b.arena[40:48]) != "datagram" {
 		t.Errorf("got %+v, %q", w, b.arena[40:48])
 	}
 	a.do(uapi.CmdDestroyAH, uapi.DestroyAH(ah), nil, nil, nil)
