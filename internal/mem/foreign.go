@@ -84,18 +84,38 @@ func foreignAt(b []byte) *foreign {
 
 func (f *foreign) offset(b []byte) uint64 { return addrOf(b) - addrOf(f.addresses) }
 
+// foreignPiece is how much is copied by one call.
+const foreignPiece = 64 << 10
+
+// foreignPieces has buffers for calls. A call gets no memory of the caller's: the compiler would take it for kept, and move
+// each small buffer of whoever copies, also where no memory is another process's, from the stack to the heap.
+var foreignPieces = sync.Pool{New: func() any { return new([foreignPiece]byte) }}
+
 // read fills dst from src, which is of f.
 func (f *foreign) read(dst, src []byte) error {
-	if err := f.memory.ReadForeign(dst, f.offset(src)); err != nil {
-		return verbs.Errorf(ErrFault, "read memory of another process: %w", err)
+	buf := foreignPieces.Get().(*[foreignPiece]byte)
+	defer foreignPieces.Put(buf)
+	for off := f.offset(src); len(dst) > 0; {
+		piece := buf[:min(len(dst), foreignPiece)]
+		if err := f.memory.ReadForeign(piece, off); err != nil {
+			return verbs.Errorf(ErrFault, "read memory of another process: %w", err)
+		}
+		n := copy(dst, piece)
+		dst, off = dst[n:], off+uint64(n)
 	}
 	return nil
 }
 
 // write copies src to dst, which is of f.
 func (f *foreign) write(dst, src []byte) error {
-	if err := f.memory.WriteForeign(src, f.offset(dst)); err != nil {
-		return verbs.Errorf(ErrFault, "write memory of another process: %w", err)
+	buf := foreignPieces.Get().(*[foreignPiece]byte)
+	defer foreignPieces.Put(buf)
+	for off := f.offset(dst); len(src) > 0; {
+		n := copy(buf[:], src)
+		if err := f.memory.WriteForeign(buf[:n], off); err != nil {
+			return verbs.Errorf(ErrFault, "write memory of another process: %w", err)
+		}
+		src, off = src[n:], off+uint64(n)
 	}
 	return nil
 }

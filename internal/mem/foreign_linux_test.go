@@ -120,6 +120,32 @@ func TestForeign(t *testing.T) {
 	w.Release()
 }
 
+// TestForeignLong copies more than one call does, both ways.
+func TestForeignLong(t *testing.T) {
+	const n = 3*foreignPiece + 77
+	m := &other{bytes: make([]byte, n+5)}
+	r, err := NewKeys(100, rand.Uint32).NewPD().RegForeignMR(verbs.MRAttr{Length: n + 5, Access: allAccess}, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s, err := r.(*MR).pd.Open(r.RKey(), 0, 5, n, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Release()
+	src, got := make([]byte, n), make([]byte, n)
+	for i := range src {
+		src[i] = byte(i * 7 >> 3)
+	}
+	if err := s.Place(src); err != nil || !bytes.Equal(m.bytes[5:], src) {
+		t.Errorf("place: %v, or other bytes", err)
+	}
+	if err := s.Fetch(got); err != nil || !bytes.Equal(got, src) {
+		t.Errorf("fetch: %v, or other bytes", err)
+	}
+}
+
 // TestForeignEnds: what has ended is behind no address.
 func TestForeignEnds(t *testing.T) {
 	p := NewKeys(100, rand.Uint32).NewPD()
