@@ -136,6 +136,11 @@ release-dry:
 lab:
 	@cd lab && ADVERB_LAB=require $(GO) test -count=1 -timeout 80m $(LABFLAGS)
 
+# Programs in C and Python from Debian's packages, under adverb run: docs/RUN.md. As root too.
+.PHONY: programs
+programs:
+	@cd lab/programs && ADVERB_LAB=require $(GO) test -count=1 -timeout 60m $(PROGRAMSFLAGS)
+
 # Go fuzzes one target at a time. Each package's tests are built once for all of its targets. FUZZTIME may be a
 # number of inputs: 5000x.
 fuzz:

@@ -27,6 +27,7 @@ var floors = []struct {
 	{"cmd/adverb", 9},
 	{"lab", 9},
 	{"lab/agentd", 9},
+	{"lab/programs", 9},
 	{"tools/benchmarks", 9}, // a module of its own
 	{"lab/agent", 5},
 

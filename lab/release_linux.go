@@ -84,12 +84,7 @@ func updateRelease(ctx context.Context, dir string) error {
 // releaseSources returns apt's sources of a release: those of this system, with one name in place of the
 // other. own is the text of os-release, and list is what apt-get indextargets prints.
 func releaseSources(release, own, list string) (string, error) {
-	codename := ""
-	for line := range strings.Lines(own) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "VERSION_CODENAME="); ok {
-			codename = strings.Trim(name, `"`)
-		}
-	}
+	codename := codename(own)
 	var sources strings.Builder
 	for line := range strings.Lines(list) {
 		f := strings.Fields(line)
@@ -104,4 +99,14 @@ func releaseSources(release, own, list string) (string, error) {
 		return "", fmt.Errorf("packages of %s: apt has no source of %q, this system's release, whose mirror could serve: is this Debian, and has apt-get update run?", release, codename)
 	}
 	return sources.String(), nil
+}
+
+// codename returns the name of this system's release, by the text of os-release.
+func codename(own string) (codename string) {
+	for line := range strings.Lines(own) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "VERSION_CODENAME="); ok {
+			codename = strings.Trim(name, `"`)
+		}
+	}
+	return codename
 }
