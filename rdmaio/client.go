@@ -18,19 +18,20 @@ type Client struct {
 	free chan *slot
 	done chan struct{} // closed when no answers come any more
 
-	mu    sync.Mutex // guards what follows, and the slots
+	mu    sync.Mutex // guards the fields below, and the slots
 	all   []slot
 	err   error // why there are no more answers
 	close sync.Once
 }
 
-// slot is the place of a call. Whoever has taken it gives it back when nothing more is to be sent for the call, and
-// the answer has come: the server has receives for the messages of one call, and for a cancel of the one before.
+// slot is the place of a call. Whoever has taken a slot gives the slot back when nothing more is to be sent for the
+// call, and the answer has come: the server has receives for the messages of one call, and for a cancel of the call
+// before.
 type slot struct {
 	i      int
 	number uint32
 	busy   bool        // the answer may still come
-	answer chan answer // has it, or why none comes
+	answer chan answer // has the answer, or why no answer comes
 }
 
 type answer struct {
@@ -51,7 +52,7 @@ func (b *Bulk) release() {
 	*b = Bulk{}
 }
 
-// RemoteError is what a method has returned as its error.
+// RemoteError is the error that a method has returned.
 type RemoteError struct{ Method, Text string }
 
 func (e *RemoteError) Error() string { return e.Text }
@@ -105,10 +106,10 @@ func (c *Client) Bulk() *rdmapool.Pool { return c.bulk }
 // Conn returns the client's connection.
 func (c *Client) Conn() *rdmacm.Conn { return c.conn }
 
-// Call calls a method and waits for its answer, of which the slice is the caller's. It waits while as many calls
-// are under way as Config says. The error is a *RemoteError if the method has returned one. If it is ctx's
-// the server is told; the call may have been executed, or may still be. So it may be if the connection
-// ends.
+// Call calls a method and waits for the method's answer; the answer's slice is the caller's. Call waits while as many
+// calls are under way as Config says. The error is a *RemoteError if the method has returned an error. If the error is
+// ctx's the server is told; the call may have been executed, or may still be executed. If the connection ends, too, the
+// call may have been executed, or may still be executed.
 func (c *Client) Call(ctx context.Context, method string, arg []byte, lent Bulk) ([]byte, error) {
 	fail := func(err error) ([]byte, error) {
 		return nil, fmt.Errorf("rdmaio: call %s: %w", method, err)
@@ -152,7 +153,7 @@ func (c *Client) Call(ctx context.Context, method string, arg []byte, lent Bulk)
 	return a.body, nil
 }
 
-// giveUp tells the server that a call is given up, for which it may have to wait, and waits for the answer.
+// giveUp tells the server that a call is given up, and may have to wait to do so. Then giveUp waits for the answer.
 func (c *Client) giveUp(s *slot, lent Bulk) {
 	_ = c.send(context.Background(), &message{kind: kindCancel, slot: s.i, number: s.number}, true) // or the connection has ended
 	<-s.answer
@@ -231,8 +232,8 @@ func (s *slot) end(a answer) {
 
 // fail tells all who wait that no answer comes. The QP reaches no memory any more, nor does the peer.
 func (c *Client) fail(err error) {
-	c.conn.Disconnect() // it may be the peer's protocol alone that is broken
-	_ = c.r.Close()     // takes the QP to the error state; Close reports what fails there
+	c.conn.Disconnect() // the peer's protocol alone may be broken
+	_ = c.r.Close()     // takes the QP to the error state; Close reports a failure there
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err
@@ -244,7 +245,7 @@ func (c *Client) fail(err error) {
 }
 
 // Close ends the connection. Calls that wait return an error, and buffers that they have lent are released. Close
-// returns when all of them have.
+// returns when all calls have returned.
 func (c *Client) Close() (err error) {
 	c.close.Do(func() {
 		c.conn.Disconnect()

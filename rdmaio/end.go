@@ -22,10 +22,10 @@ const (
 	minMessage, maxMessage = 256, 1 << 20
 	maxSlots               = 1 << 12
 
-	// A slot's messages for which the server needs receives at a time: a call and the cancel of it, and the cancel of
-	// the call before, which the server may take after it has answered that. Of no call before is anything left, since
-	// a slot is free only when its cancel was posted and its answer has come. iWARP has no RNR: there a message
-	// without a receive ends the connection. A client's send queue has places for as many.
+	// A slot's messages for which the server needs receives at a time: a call and the call's cancel, and the cancel
+	// of the call before, which the server may take after the answer to the call before. Of no earlier call is anything
+	// left, since a slot is free only when its cancel was posted and its answer has come. iWARP has no RNR: there a
+	// message without a receive ends the connection. A client's send queue has places for as many messages.
 	perSlot = 3
 
 	moves = 16 // places in a server's send queue for its READs and WRITEs
@@ -50,12 +50,12 @@ type Config struct {
 	KeepAlive time.Duration // of the connections: see rdmacm.Config
 
 	// Dialer and Security are a client's: from where to connect, and whether packets are encrypted. For a
-	// server the listener says so.
+	// server the listener has these settings.
 	Dialer   *rdmacm.Dialer
 	Security *rdmacm.Security
 }
 
-// orDefault fills in what c leaves out.
+// orDefault fills in the fields that c leaves out.
 func (c *Config) orDefault() (Config, error) {
 	var d Config
 	if c != nil {
@@ -73,15 +73,15 @@ type end struct {
 	conn     *rdmacm.Conn
 	hello    [helloSize]byte // which setup writes
 	r        *Requester
-	messages *rdmapool.Pool // what is sent
+	messages *rdmapool.Pool // messages to send
 	in       *verbs.MR      // where messages arrive
 	size     int            // of each
 	slots    int            // calls at a time
 	longest  int            // message that both ends take
 }
 
-// setup makes the memory of an end and posts its receives. It is for rdmacm.Config.Setup. The memory outlives the
-// connection, which a program may close while receive is at a message. Who gets no connection calls free.
+// setup makes the memory of an end and posts the end's receives. setup is for rdmacm.Config.Setup. The memory outlives
+// the connection, which a program may close while receive is at a message. Who gets no connection calls free.
 func (e *end) setup(conn *rdmacm.Conn, c *Config, receives int) error {
 	e.conn, e.size = conn, c.Message
 	appendHello(e.hello[:0], hello{slots: c.Calls, longest: c.Message, selective: conn.QP().RepeatsSelectively()})
@@ -105,7 +105,7 @@ func (e *end) post(i int) error {
 func (e *end) start(c *Config, h hello) error {
 	e.slots, e.longest = min(c.Calls, h.slots), min(c.Message, h.longest)
 	if h.selective {
-		_ = e.conn.QP().PeerRepeatsSelectively() // it fails where this QP does not, or has failed
+		_ = e.conn.QP().PeerRepeatsSelectively() // fails where this QP does not repeat selectively, or has failed
 	}
 	var err error
 	if e.messages, err = rdmapool.New(e.conn.PD(), &rdmapool.Config{Limit: max(DefaultPool, 4*perSlot*c.Message), Access: verbs.AccessLocalWrite}); err != nil {
@@ -117,7 +117,7 @@ func (e *end) start(c *Config, h hello) error {
 	return err
 }
 
-// send sends a message. If leave is true it does not wait until the peer has it.
+// send sends a message. If leave is true send does not wait until the peer has the message.
 func (e *end) send(ctx context.Context, m *message, leave bool) error {
 	b, err := e.messages.Get(ctx, m.size())
 	if err != nil {
@@ -135,7 +135,8 @@ func (e *end) send(ctx context.Context, m *message, leave bool) error {
 	return nil
 }
 
-// receive hands out messages until the connection ends, and returns why it has ended. What take is given is its own.
+// receive hands out messages until the connection ends, and returns why the connection has ended. A message that take
+// is given is take's own.
 func (e *end) receive(take func(m *message) error) error {
 	var wcs [32]verbs.WC
 	for {
@@ -179,7 +180,7 @@ func (e *end) cause(err error) error {
 	return cmp.Or(e.conn.Cause(), err)
 }
 
-// close ends the connection and frees what the end has. receive has returned, or returns then.
+// close ends the connection and frees the resources of the end. receive has returned, or returns then.
 func (e *end) close() error {
 	e.conn.Disconnect()
 	var err error
@@ -194,7 +195,7 @@ func (e *end) close() error {
 	return err
 }
 
-// free frees what setup has made.
+// free frees the memory that setup has made.
 func (e *end) free() error {
 	if e.in == nil {
 		return nil

@@ -24,7 +24,7 @@ func check(err error) {
 	}
 }
 
-// A server with a method that sums up what the client lends it, and one that fills it.
+// A server with a method that sums up the memory that the client lends, and a method that fills memory of the client.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -62,8 +62,8 @@ func Example() {
 	// 9d986090
 }
 
-// Memory of a peer as a file. Its owner has registered it and sent a Span of it, and then has no part in what
-// happens to it.
+// Memory of a peer as a file. The memory's owner has registered the memory and sent a Span of the memory, and then has
+// no part in the reads and writes.
 func ExampleRegion() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -96,7 +96,7 @@ func ExampleRegion() {
 	// Another line.
 }
 
-// own accepts one peer, and gives it memory.
+// own accepts one peer, and gives the peer memory.
 func own(ctx context.Context, l *rdmacm.Listener) {
 	req, err := l.Accept(ctx)
 	check(err)

@@ -29,12 +29,12 @@ type Requester struct {
 	own  bool // the pool is the requester's
 
 	all  []request
-	free chan *request // those that are not under way
+	free chan *request // requests that are not under way
 	over chan struct{} // closed when no request is taken any more
 	done chan struct{} // closed when the goroutine has ended
 	stop context.CancelFunc
 
-	mu    sync.Mutex // guards what follows, and the requests
+	mu    sync.Mutex // guards the fields below, and the requests
 	err   error      // why no request is taken any more
 	count int        // requests under way
 }
@@ -44,17 +44,18 @@ type request struct {
 	id      uint64
 	buf     *rdmapool.Buffer
 	result  chan error // has the result of a request for which somebody waits
-	busy    bool       // the device has it
+	busy    bool       // the device has the request
 	arrived bool       // result has a value, or had
-	left    bool       // nobody waits: the goroutine retires it
+	left    bool       // nobody waits: the goroutine retires the request
 
 	wr  [1]verbs.SendWR
 	sge [1]verbs.SGE
 }
 
 // NewRequester makes a requester of an RC QP in RTS. Everything that is posted to its send queue goes through the
-// requester, and no other queue may use the send CQ. The pool is for what Read, Write and the atomics
-// move; it must be of the QP's PD. If it is nil the requester makes one with a limit of DefaultPool.
+// requester, and no other queue may use the send CQ. The pool is for the data that Read, Write and the
+// atomics move; the pool must be of the QP's PD. If the pool is nil the requester makes a pool with a limit of
+// DefaultPool.
 //
 // Close the requester before the connection.
 func NewRequester(qp *verbs.QP, pool *rdmapool.Pool) (*Requester, error) {
@@ -86,12 +87,12 @@ func NewRequester(qp *verbs.QP, pool *rdmapool.Pool) (*Requester, error) {
 	return r, nil
 }
 
-// Pool returns the pool of what the requester moves, for Do.
+// Pool returns the pool of the data that the requester moves, for Do.
 func (r *Requester) Pool() *rdmapool.Pool { return r.pool }
 
 // Do issues a request and waits until it is complete. The memory is all of b, in place of wr.SGList; b is nil for
 // requests that have none or have InlineData. ID and SendSignaled are the requester's. After an error b
-// belongs to the requester, which releases it once the device is done with it. If the error is ctx's, the
+// belongs to the requester, which releases b once the device is done with b. If the error is ctx's, the
 // request may still be executed.
 func (r *Requester) Do(ctx context.Context, wr verbs.SendWR, b *rdmapool.Buffer) error {
 	q, err := r.start(ctx, wr, b, true, false)
@@ -109,8 +110,8 @@ func opError(op verbs.Opcode, err error) error { return fmt.Errorf("rdmaio: %v: 
 // errNoRoom says that start would have had to wait.
 var errNoRoom = errors.New("the send queue is full")
 
-// start posts a request. If there is no place in the queue it waits, unless block is false. If leave is true nobody
-// will wait for the request. After an error b is released.
+// start posts a request. If there is no place in the queue start waits, unless block is false. If leave is true
+// nobody will wait for the request. After an error b is released.
 func (r *Requester) start(ctx context.Context, wr verbs.SendWR, b *rdmapool.Buffer, block, leave bool) (*request, error) {
 	q, err := r.place(ctx, block)
 	if err == nil {
@@ -178,7 +179,7 @@ func (r *Requester) post(q *request, wr verbs.SendWR, b *rdmapool.Buffer, leave 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !q.busy { // run has ended it meanwhile, with the CQ, and its result says why
+	if !q.busy { // run has ended the request meanwhile, with the CQ, and the result says why
 		return nil
 	}
 	q.buf, q.busy = nil, false
@@ -276,7 +277,7 @@ func (r *Requester) fail(err error) {
 	}
 }
 
-// result returns what a completion says.
+// result returns the outcome that a completion states.
 func (r *Requester) result(wc *verbs.WC) error {
 	if wc.Status == verbs.WCSuccess {
 		return nil
@@ -287,7 +288,7 @@ func (r *Requester) result(wc *verbs.WC) error {
 	return wc.Err()
 }
 
-// cause says why the QP works no more, or err if it does not know.
+// cause says why the QP works no more, or err if the QP does not know.
 func (r *Requester) cause(err error) error {
 	if cause := r.qp.Err(); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", err, cause)
@@ -295,8 +296,8 @@ func (r *Requester) cause(err error) error {
 	return err
 }
 
-// Close ends the requester: it takes the QP to the error state, so that nothing is under way any more when
-// Close returns, and closes the pool if it is the requester's own. Calls that wait return an error, and
+// Close ends the requester: Close takes the QP to the error state, so that nothing is under way any more when
+// Close returns, and closes the pool if the pool is the requester's own. Calls that wait return an error, and
 // later ones verbs.ErrClosed. The QP is the caller's to destroy.
 func (r *Requester) Close() error {
 	r.mu.Lock()
@@ -323,7 +324,7 @@ func (r *Requester) Read(ctx context.Context, p []byte, from verbs.RemoteAddr) e
 	return err
 }
 
-// Write writes p into the peer's memory. When it returns nil p is there. The peer's program is not told.
+// Write writes p into the peer's memory. When Write returns nil, p is in that memory. The peer's program is not told.
 func (r *Requester) Write(ctx context.Context, p []byte, to verbs.RemoteAddr) error {
 	_, err := r.move(ctx, verbs.OpRDMAWrite, p, to)
 	return err
@@ -391,13 +392,13 @@ func (r *Requester) move(ctx context.Context, op verbs.Opcode, p []byte, at verb
 	return done, nil
 }
 
-// FetchAdd adds to an aligned 64-bit word of the peer's memory, atomically, and returns what it was.
+// FetchAdd adds to an aligned 64-bit word of the peer's memory, atomically, and returns the word's old value.
 func (r *Requester) FetchAdd(ctx context.Context, at verbs.RemoteAddr, add uint64) (old uint64, err error) {
 	return r.atomic(ctx, verbs.SendWR{Op: verbs.OpAtomicFetchAdd, Remote: at, CompareAdd: add})
 }
 
-// CompareSwap stores swap in an aligned 64-bit word of the peer's memory if it is compare, atomically,
-// and returns what it was.
+// CompareSwap stores swap in an aligned 64-bit word of the peer's memory if the word is compare,
+// atomically, and returns the word's old value.
 func (r *Requester) CompareSwap(ctx context.Context, at verbs.RemoteAddr, compare, swap uint64) (old uint64, err error) {
 	return r.atomic(ctx, verbs.SendWR{Op: verbs.OpAtomicCmpSwap, Remote: at, CompareAdd: compare, Swap: swap})
 }

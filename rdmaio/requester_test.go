@@ -62,7 +62,7 @@ func noise(seed uint64, n int) []byte {
 
 var lossy = rdmatest.Config{Loss: 0.01, Duplicate: 0.01, Reorder: 0.01}
 
-// A region is what package io takes it for.
+// A region behaves as package io expects.
 func TestRegion(t *testing.T) {
 	const n = 1_300_003
 	r, mr, _ := newRequester(t, n, lossy, rdmatest.Options{})
@@ -171,11 +171,11 @@ func TestGivenUp(t *testing.T) {
 		t.Errorf("a context that has ended: %v, want %v", err, context.Canceled)
 	}
 	net.Heal(a, b)
-	ok(t, r.Write(patience(t), noise(2, 100), mr.Remote(0))) // after it, since completions are in order
+	ok(t, r.Write(patience(t), noise(2, 100), mr.Remote(0))) // after the given-up Read, as completions are in order
 	if s := r.Pool().Stats(); s.Lent != 0 {
 		t.Errorf("%d bytes have not come back, want none", s.Lent)
 	}
-	// So it is with all pieces of a long one.
+	// All pieces of a long call, too, come back.
 	net.Partition(a, b)
 	ctx, cancel = context.WithCancel(t.Context())
 	go func() { // when the first piece is under way
@@ -196,7 +196,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// Close ends what waits, whatever the peer does.
+// Close ends the calls that wait, whatever the peer does.
 func TestCloseEndsCalls(t *testing.T) {
 	r, mr, net := newRequester(t, 1<<20, rdmatest.Config{}, rdmatest.Options{Cap: verbs.QPCap{MaxSendWR: 2, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	net.Partition(r.qp.PD().Device(), mr.PD().Device())
@@ -220,8 +220,8 @@ func TestCloseEndsCalls(t *testing.T) {
 	}
 }
 
-// A request that the QP does not take is over at once, so Close does not wait for it. In a bubble, where it would not
-// wait long.
+// A request that the QP does not take is over at once, so Close does not wait for the request. In a bubble, where
+// Close would not wait long.
 func TestNotTaken(t *testing.T) { synctest.Test(t, testNotTaken) }
 
 func testNotTaken(t *testing.T) {
@@ -240,7 +240,7 @@ func testNotTaken(t *testing.T) {
 	}
 }
 
-// What the peer refuses has the status, and so says all that follows.
+// A request that the peer refuses fails with the status, and so do all later requests.
 func TestRefused(t *testing.T) {
 	r, mr, _ := newRequester(t, 100, rdmatest.Config{}, rdmatest.Options{})
 	if err := r.Read(patience(t), make([]byte, 101), mr.Remote(0)); !errors.Is(err, verbs.WCRemAccessErr) {
@@ -249,7 +249,7 @@ func TestRefused(t *testing.T) {
 	if err := r.Read(patience(t), make([]byte, 1), mr.Remote(0)); err == nil || !errors.Is(err, verbs.WCRemAccessErr) {
 		t.Errorf("after that: %v, want %v", err, verbs.WCRemAccessErr)
 	}
-	// To say io.EOF would be to say that all that there is has come.
+	// io.EOF would say that the whole region has come.
 	if _, err := r.Region(SpanOf(mr)).WithContext(patience(t)).ReadAt(make([]byte, 101), 0); !errors.Is(err, verbs.WCRemAccessErr) {
 		t.Errorf("to the region's end: %v, want %v", err, verbs.WCRemAccessErr)
 	}

@@ -28,7 +28,7 @@ type place struct {
 	net      *rdmatest.Network
 	from, at *verbs.Device
 	addr     netip.AddrPort
-	stop     func() // ends it, and waits until it has ended
+	stop     func() // ends the server, and waits until the server has ended
 }
 
 func newServer(t testing.TB, faults rdmatest.Config, s *Server) *place {
@@ -209,7 +209,7 @@ func TestCallErrors(t *testing.T) {
 	}
 }
 
-// A call that is given up: the server hears of it, and the memory is the client's again when the server has
+// A call that is given up: the server is told, and the memory is the client's again when the server has
 // answered, and not before.
 func TestCallGivenUp(t *testing.T) {
 	s := methods()
@@ -361,7 +361,7 @@ func TestSelective(t *testing.T) {
 	}
 }
 
-// stranger dials with a hello of 32 calls, and is a client that does as it likes. The region is for its messages.
+// stranger dials with a hello of 32 calls, and is a client that may send anything. The region is for its messages.
 func (p *place) stranger(t testing.TB) (*rdmacm.Conn, *verbs.MR) {
 	t.Helper()
 	d := rdmacm.Dialer{Devices: []*verbs.Device{p.from}}
@@ -422,7 +422,7 @@ func testStrangers(t *testing.T) {
 	}
 }
 
-// Serve waits for the handlers, which may use what its caller frees behind it.
+// Serve waits for the handlers, which may use memory that Serve's caller frees after Serve.
 func TestServeWaits(t *testing.T) { synctest.Test(t, testServeWaits) }
 
 func testServeWaits(t *testing.T) {
@@ -445,7 +445,7 @@ func testServeWaits(t *testing.T) {
 	<-stopped
 }
 
-// A client with Security makes no connection without it.
+// A client with Security makes no connection without Security.
 func TestSecurityDemanded(t *testing.T) {
 	p := newServer(t, rdmatest.Config{}, methods()) // its listener has none
 	c := Config{Dialer: &rdmacm.Dialer{Devices: []*verbs.Device{p.from}}, Security: &rdmacm.Security{PSK: make([]byte, 32)}}
@@ -455,7 +455,7 @@ func TestSecurityDemanded(t *testing.T) {
 	}
 }
 
-// A server that answers what nobody has asked, or not the call that waits, is cut off too.
+// A server that answers a call that nobody has made, or not the call that waits, is cut off too.
 func TestStrangeAnswer(t *testing.T) {
 	net := rdmatest.New(t)
 	cfg, err := (*Config)(nil).orDefault()
@@ -513,7 +513,7 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// FuzzHello: what was taken is within its bounds, and is written as it came.
+// FuzzHello: a hello that was taken is within its bounds, and is written as the hello came.
 func FuzzHello(f *testing.F) {
 	f.Add(appendHello(nil, hello{slots: 4, longest: 4096}))
 	f.Add(append(appendHello(nil, hello{slots: maxSlots, longest: maxMessage}), make([]byte, 40)...)) // private data is filled up

@@ -66,7 +66,7 @@ func (s *Server) Serve(ctx context.Context, l *rdmacm.Listener) error {
 	}
 }
 
-// serve serves one client until it is gone.
+// serve serves one client until the client is gone.
 func (s *Server) serve(ctx context.Context, req *rdmacm.Request, cfg *Config) {
 	h, err := parseHello(req.PrivateData())
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Server) serve(ctx context.Context, req *rdmacm.Request, cfg *Config) {
 		Setup: func(conn *rdmacm.Conn) error { return e.setup(conn, cfg, perSlot*cfg.Calls) },
 	})
 	cancel()
-	if err != nil { // the client has heard of it, or is gone
+	if err != nil { // the client has heard of the failure, or is gone
 		e.free()
 		return
 	}
@@ -120,7 +120,7 @@ func (s *Server) answer(ctx context.Context, e *end) {
 		case m.kind != kindCall || c.busy:
 			return fmt.Errorf("%w: a message of kind %d in slot %d, whose call %d is not answered", ErrProtocol, m.kind, m.slot, c.number)
 		}
-		if sent := c.sent; sent != nil { // it is, if the client has the answer; no other client has a second one wait
+		if sent := c.sent; sent != nil { // closed, if the client has the answer; no other client has two answers wait
 			mu.Unlock()
 			<-sent
 			mu.Lock()
@@ -133,7 +133,7 @@ func (s *Server) answer(ctx context.Context, e *end) {
 			a := s.call(ctx, e, m)
 			cancel(errAnswered)
 			mu.Lock()
-			c.busy = false // the client may call again as soon as it has the answer
+			c.busy = false // the client may call again as soon as the client has the answer
 			mu.Unlock()
 			_ = e.send(context.Background(), a, true) // or the connection has ended
 		})

@@ -31,7 +31,7 @@ const (
 	kindError  = 4
 )
 
-// hello is what an end says of itself.
+// hello is an end's description of itself.
 type hello struct {
 	slots, longest int
 	selective      bool
@@ -60,7 +60,7 @@ func parseHello(b []byte) (hello, error) {
 	return hello{int(slots), int(longest), binary.BigEndian.Uint32(b[12:])&flagSelective != 0}, nil
 }
 
-// message is a message. What it has slices of is the receive's memory, or the sender's.
+// message is a message. The message's slices are of the receive's memory, or of the sender's.
 type message struct {
 	kind    byte
 	slot    int
