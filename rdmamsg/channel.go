@@ -15,7 +15,7 @@ import (
 // Defaults of Config.
 const (
 	DefaultDepth     = 32
-	DefaultEagerSize = 8192 - headerSize // with its header it fits two of the largest packets
+	DefaultEagerSize = 8192 - headerSize // with its header the message fits two of the largest packets
 	DefaultKeepAlive = rdmacm.DefaultKeepAlive
 )
 
@@ -42,25 +42,25 @@ var (
 	ErrEnded = errors.New("the connection has ended")
 	// ErrTooLong: the peer does not take messages of this length.
 	ErrTooLong = errors.New("the message is longer than the peer takes")
-	// ErrProtocol: the peer has sent what no channel sends.
+	// ErrProtocol: the peer has sent a frame that no channel sends.
 	ErrProtocol = errors.New("the peer breaks the channel's protocol")
 )
 
-// Config says what a channel holds. A nil Config is an empty one. The two ends need not agree: each
-// tells the other what it grants.
+// Config sets how much a channel holds. A nil Config is an empty one. The two ends need not agree: each
+// end tells the other end how much the end grants.
 type Config struct {
 	// Depth is how many messages the peer may have sent that this end has not released, and how
 	// many small messages this end may have under way. 0 is DefaultDepth.
 	Depth int
 
-	// EagerSize is the longest message that is sent eagerly, in bytes. It takes Depth slots of this
-	// size each way. The smaller of the two ends' values counts. 0 is DefaultEagerSize.
+	// EagerSize is the longest message that is sent eagerly, in bytes. The channel has Depth slots of
+	// this size each way. The smaller of the two ends' values counts. 0 is DefaultEagerSize.
 	EagerSize int
 
 	// SendPool and RecvPool have the memory of large messages. Pools may be shared by channels on
 	// one PD; to share one pool for both directions can deadlock, when both ends have filled
-	// theirs with what they send. nil is a pool of the channel's own, which registers memory when it
-	// is needed.
+	// their pools with messages to send. nil is a pool of the channel's own, which registers memory when
+	// the memory is needed.
 	SendPool, RecvPool *rdmapool.Pool
 
 	// SendLimit and RecvLimit are the limits of the channel's own pools in bytes. RecvLimit is also
@@ -177,7 +177,7 @@ type offer struct {
 // Error is why a channel has ended, and what became of the messages that this end has sent.
 type Error struct {
 	Err       error  // the cause
-	Delivered uint64 // small messages that are in the peer's memory, and large ones that it has read
+	Delivered uint64 // small messages that are in the peer's memory, and large ones that the peer has read
 	InFlight  uint64 // messages that were sent; the peer may have them or not
 }
 
@@ -279,8 +279,8 @@ func (c *Channel) SendPool() *rdmapool.Pool { return c.cfg.SendPool }
 // RecvPool returns the pool into which large messages are received.
 func (c *Channel) RecvPool() *rdmapool.Pool { return c.cfg.RecvPool }
 
-// Start tells the peer what this end grants, and waits until the peer has done the same. The QP must
-// be in RTS. If ctx ends before, the channel is of no use any more.
+// Start tells the peer how much this end grants, and waits until the peer has told the same. The QP
+// must be in RTS. If ctx ends before, the channel is of no use any more.
 func (c *Channel) Start(ctx context.Context) error {
 	c.mu.Lock()
 	if c.err != nil || c.started {
@@ -313,7 +313,7 @@ func (c *Channel) Start(ctx context.Context) error {
 	}
 }
 
-// failure returns why the channel has ended. It must have.
+// failure returns why the channel has ended. The channel must have ended.
 func (c *Channel) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -324,7 +324,7 @@ func (c *Channel) failure() error {
 // still be received.
 func (c *Channel) Done() <-chan struct{} { return c.life.Done() }
 
-// Err returns why the channel has ended, as an [*Error], and nil while it has not.
+// Err returns why the channel has ended, as an [*Error], and nil while the channel has not ended.
 func (c *Channel) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -334,7 +334,7 @@ func (c *Channel) Err() error {
 	return c.err
 }
 
-// fail ends the channel. It is called with mu held. What is posted comes back by completions.
+// fail ends the channel. fail is called with mu held. Posted work requests come back by completions.
 func (c *Channel) fail(err error) {
 	if c.err != nil {
 		return
@@ -372,9 +372,9 @@ func (c *Channel) checkDrained() {
 	}
 }
 
-// Close ends the channel and frees its memory; of a channel from Dial or Accept it closes the
-// connection too. It waits up to a second until the peer has what was sent, and returns an [*Error]
-// if messages remain. Calls that wait return an error with verbs.ErrClosed in it. Messages that were
+// Close ends the channel and frees the channel's memory; of a channel from Dial or Accept, Close closes
+// the connection too. Close waits up to a second until the peer has the sent messages, and returns an
+// [*Error] if messages remain. Calls that wait return an error with verbs.ErrClosed in it. Messages that were
 // received stay valid until they are released, and so do buffers from SendPool.
 // To close a second time does nothing, and returns the same.
 func (c *Channel) Close() error {
@@ -417,7 +417,7 @@ func (c *Channel) close() error {
 	return errors.Join(failed...)
 }
 
-// giveUp ends a channel whose device does not complete what was posted.
+// giveUp ends a channel whose device does not complete the posted work requests.
 func (c *Channel) giveUp() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -448,7 +448,7 @@ func (c *Channel) dropUnread() {
 	c.eof = false
 }
 
-// freeUnlessHeld frees the slots, or leaves that to the release of the last message.
+// freeUnlessHeld frees the slots, or leaves the freeing to the release of the last message.
 func (c *Channel) freeUnlessHeld() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -207,7 +207,7 @@ func TestEagerSizes(t *testing.T) {
 }
 
 // TestBackpressure checks that a sender waits when the peer does not take its messages, that its
-// cancelled messages are not sent, and that it goes on when the peer does.
+// cancelled messages are not sent, and that the sender goes on when the peer does.
 func TestBackpressure(t *testing.T) {
 	net := rdmatest.New(t)
 	x, y := newPair(t, &rdmamsg.Config{Depth: 4}, net.Device(), net.Device())
@@ -255,7 +255,7 @@ func TestReceiverWithoutMemory(t *testing.T) {
 	ctx := patience(t)
 	want := [][]byte{bytes.Repeat([]byte("a"), limit), bytes.Repeat([]byte("b"), limit), []byte("small")}
 	ok(t, x.Send(ctx, want[0]))
-	ok(t, x.Flush(ctx)) // y has fetched it, so its pool is full
+	ok(t, x.Flush(ctx)) // y has fetched the message, so y's pool is full
 	ok(t, x.Send(ctx, want[1]))
 	ok(t, x.Send(ctx, want[2]))
 	first, err := y.Recv(ctx)
@@ -324,7 +324,7 @@ func testMemoryInOrder(t *testing.T) {
 	}
 }
 
-// TestPeerVanishes cuts the network: by the keep-alive both ends hear of it, though both only wait.
+// TestPeerVanishes cuts the network: by the keep-alive both ends hear of the cut, though both only wait.
 func TestPeerVanishes(t *testing.T) {
 	net := rdmatest.New(t)
 	a, b := net.Device(), net.Device()
@@ -390,7 +390,7 @@ func TestClose(t *testing.T) {
 	for x.Flush(ctx) != nil {
 	}
 	<-received
-	x.Close() // what it returns depends on how far the two have come
+	x.Close() // the error depends on how far the two have come
 	wg.Wait()
 	if m, err := y.Recv(ctx); err != nil || string(m.Bytes()) != "taken" {
 		t.Errorf("the peer's first message: %v, want \"taken\"", err)
@@ -476,7 +476,7 @@ func dial(t testing.TB, c *rdmamsg.Config) (x, y *rdmamsg.Channel) {
 	return x, r.ch
 }
 
-// TestPeerCloses checks that what came before the peer's Close is received, and then EOF.
+// TestPeerCloses checks that messages from before the peer's Close are received, and then EOF.
 func TestPeerCloses(t *testing.T) {
 	x, y := dial(t, nil)
 	ctx := patience(t)
@@ -525,7 +525,7 @@ func credit(n uint32) string {
 // hello grants 4 messages of 100 bytes, and takes offers of up to 1 MiB.
 var hello = frame(1, 1<<20, 4<<32|100, 0)
 
-// foreign connects a channel with a peer that sends what it likes. in has room for two frames that the channel sends, of
+// foreign connects a channel with a peer that sends any frames. in has room for two frames that the channel sends, of
 // 64 bytes each.
 func foreign(t *testing.T) (x *rdmamsg.Channel, send func(frame string), q *rdmatest.Endpoint, in *verbs.MR) {
 	t.Helper()

@@ -70,8 +70,8 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// TestShutdown checks that Shutdown waits until the peer has heard of it, and what Recv says of the end: EOF by the peer's
-// Shutdown, and ErrClosed after one's own Close.
+// TestShutdown checks that Shutdown waits until the peer has heard of the end, and how Recv tells the end: EOF by the
+// peer's Shutdown, and ErrClosed after one's own Close.
 func TestShutdown(t *testing.T) { synctest.Test(t, testShutdown) }
 
 func testShutdown(t *testing.T) {
@@ -96,7 +96,7 @@ func testShutdown(t *testing.T) {
 }
 
 // TestEndKeepsMessages checks that a large message outlives the channel's end, and that nobody else gets its memory before
-// it is released.
+// the memory is released.
 func TestEndKeepsMessages(t *testing.T) { synctest.Test(t, testEndKeepsMessages) }
 
 func testEndKeepsMessages(t *testing.T) {

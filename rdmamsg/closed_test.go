@@ -12,7 +12,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// dialEcho dials a listener whose channels send back what they receive.
+// dialEcho dials a listener whose channels send back the messages that the channels receive.
 func dialEcho(t *testing.T) func() *Channel {
 	t.Helper()
 	net := rdmatest.New(t)

@@ -9,7 +9,7 @@ import (
 )
 
 // Dial connects to a listener of package rdmacm whose program calls Accept of this package, and
-// starts a channel over the connection. ctx bounds all of it.
+// starts a channel over the connection. ctx bounds both steps.
 func Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Channel, error) {
 	return connect(ctx, c, func(rc *rdmacm.Config) (*rdmacm.Conn, error) {
 		d := &rdmacm.Dialer{}
@@ -21,7 +21,7 @@ func Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Channel, error)
 }
 
 // Accept accepts a peer that has called Dial of this package, and starts a channel over the
-// connection. ctx bounds all of it: a server gives it a deadline, and calls Accept in a goroutine
+// connection. ctx bounds both steps: a server gives ctx a deadline, and calls Accept in a goroutine
 // of its own, so that a peer which stops half way holds up nobody.
 func Accept(ctx context.Context, r *rdmacm.Request, c *Config) (*Channel, error) {
 	return connect(ctx, c, func(rc *rdmacm.Config) (*rdmacm.Conn, error) { return r.Accept(ctx, rc) })

@@ -9,17 +9,17 @@
 //	use(m.Bytes())
 //	m.Release()
 //
-// Small messages are sent eagerly: they are copied into a slot of registered memory and go out by
-// SEND. The peer grants a credit for each receive that it has posted for them, and returns credits
-// in the header of whatever it sends, or in a frame of their own when half of them are owed. A
+// Small messages are sent eagerly: the messages are copied into a slot of registered memory and go out by
+// SEND. The peer grants a credit for each receive that the peer has posted for small messages, and returns
+// credits in the header of every frame, or in a frame of their own when half of the credits are owed. A
 // sender without credits waits. So no SEND ever finds the peer without a receive.
 //
 // Large messages go by rendezvous: the sender announces where the message lies, and the receiver
-// fetches it by RDMA READ straight into a buffer, once it has one. [Channel.SendBuffer] and
+// fetches the message by RDMA READ straight into a buffer, once the receiver has a buffer. [Channel.SendBuffer] and
 // [Message.Bytes] are then free of copies at both ends.
 //
-// What a channel holds is bounded: Config.Depth slots each way, and what the pools allow for large
-// messages. A program that does not call Recv, or does not release its messages, holds its peer
+// The memory of a channel is bounded: Config.Depth slots each way, and as much as the pools allow for
+// large messages. A program that does not call Recv, or does not release its messages, holds its peer
 // back. One goroutine for each completion queue makes progress, whatever the number of messages.
 // In steady state sending and receiving allocate nothing.
 //

@@ -7,11 +7,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// frameType says what a SEND between two channels is.
+// frameType is the kind of a SEND between two channels.
 type frameType uint8
 
 const (
-	frameHello  frameType = 1 // the first of each end: what it grants
+	frameHello  frameType = 1 // the first of each end: how much the end grants
 	frameData   frameType = 2 // a small message follows the header
 	frameOffer  frameType = 3 // a large message lies at remote, to be read
 	frameDone   frameType = 4 // the large message has been read

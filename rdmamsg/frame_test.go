@@ -39,7 +39,7 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that what is parsed is written as it was, reserved bytes aside.
+// FuzzParse checks that a parsed header is written as the header was, reserved bytes aside.
 func FuzzParse(f *testing.F) {
 	golden, err := hex.DecodeString(goldenBytes)
 	if err != nil {

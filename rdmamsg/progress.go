@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// workKind says what a work request's ID stands for. The rest of the ID is a slot.
+// workKind is the kind of work request that an ID stands for. The rest of the ID is a slot.
 type workKind uint64
 
 const (
@@ -66,7 +66,7 @@ func (c *Channel) complete(wc *verbs.WC) {
 	case workRecv:
 		c.received(slot, int(wc.ByteLen))
 	case workSend:
-		// The first byte still says what it was: an offer is acknowledged by a done frame.
+		// The first byte still has the type of the frame: an offer is acknowledged by a done frame.
 		if frameType(c.mr.Bytes()[c.sendSlot(slot)]) == frameData {
 			c.acked()
 		}
@@ -93,12 +93,12 @@ func (c *Channel) complete(wc *verbs.WC) {
 	c.checkDrained()
 }
 
-// endCause says what a failed completion means. Receives that are flushed are how most ends show, and
-// the QP knows why they were.
+// endCause says what cause a failed completion has. Most ends show by receives that are flushed, and
+// the QP knows why the receives were flushed.
 func (c *Channel) endCause(wc *verbs.WC) error {
 	err := wc.Err()
 	if errors.Is(err, verbs.WCFlushErr) {
-		if err = c.qp.Err(); err == nil || errors.Is(err, verbs.ErrState) { // the connection manager has ended it
+		if err = c.qp.Err(); err == nil || errors.Is(err, verbs.ErrState) { // the connection manager has ended the QP
 			return ErrEnded
 		}
 	}

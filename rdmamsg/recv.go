@@ -60,9 +60,9 @@ func (m *Message) Release() {
 	}
 }
 
-// Recv returns the next message. It waits until there is one, and for a large one until RecvPool has
-// room. If ctx ends before, no message is lost: the next call returns it. The error is io.EOF after
-// the peer's Shutdown, and an [*Error] once the channel has ended; messages that had come whole are
+// Recv returns the next message. Recv waits until there is a message, and for a large message until
+// RecvPool has room. If ctx ends before, no message is lost: the next call returns the message. The error is io.EOF
+// after the peer's Shutdown, and an [*Error] once the channel has ended; messages that had come whole are
 // returned first.
 func (c *Channel) Recv(ctx context.Context) (*Message, error) {
 	if err := c.lock(ctx, c.receiving, "receive"); err != nil {
@@ -89,7 +89,7 @@ func (c *Channel) Recv(ctx context.Context) (*Message, error) {
 	}
 }
 
-// next returns the first message if it is complete, or as starved if it lacks a buffer.
+// next returns the first message if the message is complete, or as starved if the message lacks a buffer.
 func (c *Channel) next() (m, starved *Message, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,12 +117,12 @@ func (c *Channel) next() (m, starved *Message, err error) {
 	return nil, nil, nil
 }
 
-// feed gets a buffer for the first message. The caller holds c.receiving, so nobody else does.
+// feed gets a buffer for the first message. The caller holds c.receiving, so nobody else gets a buffer for the message.
 func (c *Channel) feed(ctx context.Context, m *Message) error {
 	b, err := c.getBuffer(ctx, c.cfg.RecvPool, m.length)
 	if err != nil {
 		if c.life.Err() != nil {
-			return nil // Recv waits for what has come before the end
+			return nil // Recv waits for messages that have come before the end
 		}
 		return err
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Send sends a message, which may be empty. It copies p, so the caller may reuse it at once. Send
-// waits while the peer grants no credit, and for a large message while SendPool has no room. It
-// returns when the message is on its way; Flush waits until the peer has it.
+// Send sends a message, which may be empty. Send copies p, so the caller may reuse p at once. Send
+// waits while the peer grants no credit, and for a large message while SendPool has no room. Send
+// returns when the message is on its way; Flush waits until the peer has the message.
 //
 // If ctx ends before, the message is not sent, and the channel goes on. The error is ErrTooLong if
 // the peer does not take such messages, and an [*Error] once the channel has ended.
@@ -37,7 +37,7 @@ func (c *Channel) Send(ctx context.Context, p []byte) error {
 	return nil
 }
 
-// SendBuffer sends the message that is in b, and takes b over: it is released when the peer has the
+// SendBuffer sends the message that is in b, and takes b over: b is released when the peer has the
 // message. A large message is not copied. b must be of a pool that peers may read, on the PD of the
 // channel's QP, such as SendPool. On an error b is still the caller's. See Send for the rest.
 func (c *Channel) SendBuffer(ctx context.Context, b *rdmapool.Buffer) error {
@@ -132,7 +132,7 @@ func (c *Channel) sendLarge(ctx context.Context, b *rdmapool.Buffer) error {
 	return nil
 }
 
-// acquire waits for a credit and a slot, and for a large message for a place among the offers. It
+// acquire waits for a credit and a slot, and for a large message for a place among the offers. acquire
 // returns with mu held if there is no error.
 func (c *Channel) acquire(ctx context.Context, large bool) (slot int, err error) {
 	for {
@@ -175,7 +175,7 @@ func (c *Channel) postControl(h header) {
 	last := len(c.freeControl) - 1
 	slot := c.freeControl[last]
 	c.freeControl = c.freeControl[:last]
-	// An error has ended the channel, which is all that is to be said.
+	// An error has ended the channel, so postControl returns no error.
 	_ = c.postFrame(work(workControl, slot), c.controlSlot(slot), h, headerSize)
 }
 
@@ -207,7 +207,7 @@ func (c *Channel) postSend() error {
 }
 
 // Flush waits until no message is in flight: each small one is in the peer's memory, and each large
-// one has been read by the peer's channel, which needs room in its pool for it.
+// one has been read by the peer's channel, which needs room in its pool for the message.
 func (c *Channel) Flush(ctx context.Context) error {
 	for {
 		c.mu.Lock()
@@ -233,8 +233,8 @@ func (c *Channel) Flush(ctx context.Context) error {
 	}
 }
 
-// Shutdown ends the sending direction: it waits until no message is in flight, and tells the peer
-// that none follows. Recv works on. To shut down a second time does nothing.
+// Shutdown ends the sending direction: Shutdown waits until no message is in flight, and tells the peer
+// that no message follows. Recv works on. To shut down a second time does nothing.
 func (c *Channel) Shutdown(ctx context.Context) error {
 	if err := c.lock(ctx, c.sending, "shut down"); err != nil {
 		return err
@@ -276,7 +276,7 @@ func (c *Channel) acked() {
 	c.wakeFlush()
 }
 
-// wakeFlush wakes those who wait until the peer has everything, if it has.
+// wakeFlush wakes the goroutines that wait until the peer has everything, if the peer has everything.
 func (c *Channel) wakeFlush() {
 	if c.inFlight == 0 && !c.saying && c.allAcked != nil {
 		close(c.allAcked)

@@ -49,7 +49,7 @@ func TestUnfitQP(t *testing.T) {
 	}
 	ok(t, srq.Close())
 	ok(t, cq.Close())
-	ok(t, pd.Close()) // it would be busy
+	ok(t, pd.Close()) // otherwise the PD would be busy
 }
 
 // TestNoChannelThere: Dial and Accept end where the peer's program connects and says nothing, or something else, and
