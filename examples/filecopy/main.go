@@ -4,8 +4,8 @@
 //	filecopy put -addr 127.0.0.1:7472 FILE…
 //
 // A file goes in pieces, each of which the sender reads from the disk straight into registered
-// memory, and the receiver fetches by RDMA READ when it has room. So the slower end, whichever it
-// is, sets the pace, and both hold a few pieces only, however large the file is.
+// memory, and the receiver fetches by RDMA READ when the receiver has room. So the slower of
+// both ends sets the pace, and both ends hold a few pieces only, however large the file is.
 package main
 
 import (

@@ -37,7 +37,7 @@ type fileTrailer struct {
 	SHA256 []byte
 }
 
-// serve accepts clients until ctx ends, and returns when it has left them.
+// serve accepts clients until ctx ends, and returns when serve has left the clients.
 func serve(ctx context.Context, l *rdmacm.Listener, dir string) error {
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -76,7 +76,7 @@ func accept(ctx context.Context, r *rdmacm.Request, dir string) {
 	ch.Close()
 }
 
-// receive takes one file. The file appears under its name only once it has been verified.
+// receive takes one file. The file appears under its name only once the file has been verified.
 func receive(ctx context.Context, ch *rdmamsg.Channel, dir string) error {
 	var head fileHeader
 	if err := recvJSON(ctx, ch, &head); err != nil {
@@ -88,7 +88,7 @@ func receive(ctx context.Context, ch *rdmamsg.Channel, dir string) error {
 	sum := sha256.New()
 	tmp, failed := os.CreateTemp(dir, ".filecopy-*")
 	if failed == nil {
-		defer os.Remove(tmp.Name()) // does nothing once it has been renamed
+		defer os.Remove(tmp.Name()) // does nothing once the file has been renamed
 		defer tmp.Close()
 		failed = writePieces(ctx, ch, io.MultiWriter(tmp, sum), head.Size)
 	} else {
@@ -109,7 +109,7 @@ func receive(ctx context.Context, ch *rdmamsg.Channel, dir string) error {
 }
 
 // writePieces writes the pieces of a file as they come. An error of the disk does not end the
-// pieces: the sender hears of it at the end.
+// pieces: the sender hears of the error at the end.
 func writePieces(ctx context.Context, ch *rdmamsg.Channel, w io.Writer, size int64) (failed error) {
 	for size > 0 {
 		m, err := ch.Recv(ctx)
@@ -138,7 +138,7 @@ func finish(tmp *os.File, sum hash.Hash, want []byte, name string) error {
 	return os.Rename(tmp.Name(), name)
 }
 
-// answer tells the client how it went. Its own error is that of the channel.
+// answer tells the client how the copy went. The error that answer returns is the channel's error.
 func answer(ctx context.Context, ch *rdmamsg.Channel, failed error) error {
 	text := ""
 	if failed != nil {

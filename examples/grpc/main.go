@@ -136,7 +136,7 @@ func sum(ctx context.Context, c client, args []string) error {
 	return err
 }
 
-// pieces sends what r has. That the stream has ended is no error: what comes from it says why.
+// pieces sends the data of r. A stream that has ended is no error: receiving from the stream says why.
 func pieces(r io.Reader, send func(*chunk) error) error {
 	b := make([]byte, piece)
 	for {
@@ -161,7 +161,7 @@ func echo(ctx context.Context, c client, _ []string) error {
 	return echoAll(ctx, c, os.Stdin, os.Stdout)
 }
 
-// echoAll sends what r has, and writes to w what comes back meanwhile.
+// echoAll sends the data of r, and writes to w the data that comes back meanwhile.
 func echoAll(ctx context.Context, c client, r io.Reader, w io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -182,7 +182,7 @@ func echoAll(ctx context.Context, c client, r io.Reader, w io.Writer) error {
 			return nil
 		}
 		if err != nil {
-			return cmp.Or(context.Cause(ctx), err) // r may have failed, and that has ended the stream
+			return cmp.Or(context.Cause(ctx), err) // r may have failed, and the failure has ended the stream
 		}
 		if _, err := w.Write(b.Value); err != nil {
 			return err

@@ -120,7 +120,7 @@ func TestLoss(t *testing.T) {
 	exercise(t, start(t, rdmatest.Config{Loss: 0.01, Seed: 5}), 1<<20)
 }
 
-// What the server answers, and that a client goes away, comes to the other end as over TCP.
+// The answers of the server, and the end of a client, come to the other end as over TCP.
 func TestErrors(t *testing.T) {
 	c := start(t, rdmatest.Config{})
 	s, err := c.zeros(t.Context(), -1)

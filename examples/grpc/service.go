@@ -21,7 +21,7 @@ type (
 	chunk  = wrapperspb.BytesValue
 )
 
-// service is what the server does. Each method is one of gRPC's four kinds.
+// service has the methods of the server. Each method is one of gRPC's four kinds.
 type service struct{}
 
 // upper answers a text with the text in capital letters.
@@ -32,7 +32,7 @@ func (service) upper(_ context.Context, t *text) (*text, error) {
 // piece is how many bytes a message of a stream has.
 const piece = 64 << 10
 
-// zeros streams as many bytes as it is asked for.
+// zeros streams as many bytes as the client asks for.
 func (service) zeros(n *number, s grpc.ServerStreamingServer[chunk]) error {
 	if n.Value < 0 {
 		return status.Errorf(codes.InvalidArgument, "%d bytes were asked for: give a number from 0", n.Value)
@@ -61,7 +61,7 @@ func (service) sum(s grpc.ClientStreamingServer[chunk, text]) error {
 	}
 }
 
-// echo sends each message back as it comes.
+// echo sends each message back as the message comes.
 func (service) echo(s grpc.BidiStreamingServer[chunk, chunk]) error {
 	for {
 		b, err := s.Recv()
@@ -79,7 +79,7 @@ func (service) echo(s grpc.BidiStreamingServer[chunk, chunk]) error {
 
 const serviceName = "adverb.example.Streams"
 
-// desc is what protoc-gen-go-grpc would write.
+// desc is the description that protoc-gen-go-grpc would write.
 var desc = grpc.ServiceDesc{
 	ServiceName: serviceName,
 	HandlerType: (*any)(nil),

@@ -22,7 +22,7 @@ type client struct {
 	r       *rdmaio.Requester
 	table   *rdmaio.Region
 	buckets uint64
-	bucket  [bucketSize]byte // what was read
+	bucket  [bucketSize]byte // the bucket that was read
 }
 
 func dial(ctx context.Context, addr, local string) (*client, error) {
@@ -135,7 +135,7 @@ func (c *client) get(ctx context.Context, key string) (value string, version uin
 	return "", 0, fmt.Errorf("%q: %w", key, errNotFound)
 }
 
-// read reads a bucket until it is whole.
+// read reads a bucket until the bucket is whole.
 func (c *client) read(ctx context.Context, i uint64) (bucket, error) {
 	table := c.table.WithContext(ctx)
 	for {

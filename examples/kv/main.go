@@ -5,7 +5,7 @@
 //	kv get -addr 127.0.0.1:7471 color
 //
 // A put is a message to the server (package rdmamsg). A get is an RDMA READ of the bucket that the
-// key hashes to: the server's program has no part in it. A bucket that the server changes during
+// key hashes to: the server's program has no part in the READ. A bucket that the server changes during
 // the READ arrives as a mixture of old and new; its checksum tells, and the client reads again.
 package main
 
@@ -63,8 +63,8 @@ func ask(ctx context.Context, line *node.Line) error {
 	return nil
 }
 
-// load puts and gets a key of its own until ctx ends, and checks that it reads what it wrote. When
-// the server is gone it says so, and dials again.
+// load puts and gets a key of its own until ctx ends, and checks that the get returns the
+// value of the put. When the server is gone load says so, and dials again.
 func load(ctx context.Context, addr, local string) error {
 	for ctx.Err() == nil {
 		c, err := dial(ctx, addr, local)

@@ -70,7 +70,7 @@ func TestKills(t *testing.T) {
 		func(addr, local string) []string { return []string{"load", "-addr", addr, "-local", local} })
 }
 
-// The answer to a put that was given up is not taken for that to the next.
+// The answer to a put that was given up is not taken for the answer to the next put.
 func TestPutGivenUp(t *testing.T) {
 	l, err := node.Listen(killtest.Addr(100) + ":7476")
 	if err != nil {

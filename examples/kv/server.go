@@ -24,11 +24,11 @@ const (
 	keepAlive = time.Second
 	// setupTime is how long a client may take to connect.
 	setupTime = 10 * time.Second
-	// numberSize is how many bytes the number of a put takes. It comes before the put, and before its answer.
+	// numberSize is how many bytes the number of a put takes. The number comes before the put and the put's answer.
 	numberSize = 8
 )
 
-// What a client says it connects for, in the private data. The session follows readsFor.
+// The purpose of a connection, which a client names in the private data. The session follows readsFor.
 var (
 	forMessages = []byte("kv rpc")
 	readsFor    = []byte("kv read")
@@ -57,7 +57,7 @@ func newID() uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// serve accepts clients until ctx ends, and returns when it has left them.
+// serve accepts clients until ctx ends, and returns when serve has left the clients.
 func (s *server) serve(ctx context.Context, l *rdmacm.Listener) error {
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -96,8 +96,8 @@ func (s *server) accept(ctx context.Context, r *rdmacm.Request) {
 	}
 }
 
-// acceptReads gives a session its second connection. Nothing is posted on it: the client's READs need
-// no program here.
+// acceptReads gives a session its second connection. Nothing is posted on the second connection: the client's
+// READs need no program here.
 func (s *server) acceptReads(ctx context.Context, r *rdmacm.Request, id uint64) error {
 	conn, err := r.Accept(ctx, nil)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *server) acceptReads(ctx context.Context, r *rdmacm.Request, id uint64) 
 	return nil
 }
 
-// session serves a client until it is gone.
+// session serves a client until the client is gone.
 func (s *server) session(ctx context.Context, ch *rdmamsg.Channel) {
 	client := ch.Conn().RemoteAddr()
 	fmt.Printf("client arrived: %v\n", client)

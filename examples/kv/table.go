@@ -28,7 +28,7 @@ var (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// bucket is what a bucket holds; its version is 0 if it is free.
+// bucket is the content of a bucket; the version is 0 if the bucket is free.
 type bucket struct {
 	key, value string
 	version    uint64
@@ -51,7 +51,7 @@ func decode(b []byte) (bucket, error) {
 
 // encode writes a bucket over b. The key and the value fit.
 func encode(b []byte, e bucket) {
-	var n [bucketSize]byte // so that what a reader may see in between is as short as a copy
+	var n [bucketSize]byte // so that the time of a mixture of two states is as short as a copy
 	binary.LittleEndian.PutUint16(n[4:], uint16(len(e.key)))
 	binary.LittleEndian.PutUint16(n[6:], uint16(len(e.value)))
 	binary.LittleEndian.PutUint64(n[8:], e.version)

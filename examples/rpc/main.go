@@ -116,8 +116,8 @@ func each(n, width int, f func(i int)) {
 	wg.Wait()
 }
 
-// loadForever calls on one connection until ctx ends. When the server is gone it says so, and dials
-// again.
+// loadForever calls on one connection until ctx ends. When the server is gone loadForever says
+// so, and dials again.
 func loadForever(ctx context.Context, addr, local string) error {
 	for ctx.Err() == nil {
 		c, err := dial(ctx, addr, local)

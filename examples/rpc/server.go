@@ -25,7 +25,7 @@ const (
 // messages take memory only while they are under way, and never more than a megabyte each way.
 var channelConfig = rdmamsg.Config{Depth: 4, EagerSize: 1000, KeepAlive: keepAlive, SendLimit: 1 << 20, RecvLimit: 1 << 20}
 
-// methods are what can be called.
+// methods are the methods that can be called.
 var methods = map[string]func([]byte) ([]byte, error){
 	"echo":  func(p []byte) ([]byte, error) { return p, nil },
 	"upper": func(p []byte) ([]byte, error) { return bytes.ToUpper(p), nil },
@@ -41,7 +41,7 @@ const (
 // keepOut is the longest answer whose memory a connection keeps for the next.
 const keepOut = 64 << 10
 
-// serve accepts clients until ctx ends, and returns when it has left them.
+// serve accepts clients until ctx ends, and returns when serve has left the clients.
 func serve(ctx context.Context, l *rdmacm.Listener) error {
 	var work sync.WaitGroup
 	defer work.Wait()

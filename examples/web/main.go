@@ -61,7 +61,7 @@ func or(s, otherwise string) string {
 	return s
 }
 
-// handler answers with what it was sent, and with as many bytes as it is asked for.
+// handler answers with the data that the client has sent, and with as many bytes as the client asks for.
 func handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /echo", func(w http.ResponseWriter, r *http.Request) {
@@ -87,7 +87,7 @@ func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 // How long a client may take to send a request's header, and to send the next request. Bodies may take as long as they do.
 const headerTime, idleTime = 10 * time.Second, 2 * time.Minute
 
-// newServer is an HTTP server. TLS is for listeners of ServeTLS; it brings HTTP/2.
+// newServer is an HTTP server. TLS is for listeners of ServeTLS; TLS brings HTTP/2.
 func newServer(h http.Handler, c *tls.Config) *http.Server {
 	return &http.Server{Handler: h, TLSConfig: c, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime}
 }
@@ -141,8 +141,8 @@ func proxyHandler(t http.RoundTripper, target *url.URL) http.Handler {
 		Transport: t,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A target may answer before it has read the whole request. By HTTP/1.1 the server would then throw the rest
-		// of the request away.
+		// A target may answer before the target has read the whole request. By HTTP/1.1 the server would then throw
+		// the rest of the request away.
 		http.NewResponseController(w).EnableFullDuplex()
 		p.ServeHTTP(w, r)
 	})

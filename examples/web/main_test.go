@@ -24,7 +24,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// The test binary is the program if it is called as such.
+// The test binary is the program if the test binary is called as such.
 func TestMain(m *testing.M) {
 	if os.Getenv("BE_WEB") != "" {
 		main()
@@ -52,7 +52,7 @@ func listenRDMA(t *testing.T) net.Listener {
 	return l
 }
 
-// echo posts 3 MiB and compares what comes back.
+// echo posts 3 MiB and compares the data that comes back.
 func echo(t *testing.T, client *http.Client, base string, major int) {
 	t.Helper()
 	want := noise(3 << 20)
@@ -80,7 +80,7 @@ func TestHTTP1(t *testing.T) {
 	}
 }
 
-// TLS, and by it HTTP/2, with many requests on one connection.
+// TLS, and by TLS HTTP/2, with many requests on one connection.
 func TestHTTP2(t *testing.T) {
 	cert := httptest.NewUnstartedServer(nil)
 	cert.EnableHTTP2 = true

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// What the examples print.
+// Texts that the examples print.
 const (
 	Listening = "listening on "   // a server, and its address
 	Connected = "connected from " // a client, with its own address
@@ -34,8 +34,8 @@ const (
 // retries of the QP.
 const Documented = 2*time.Second + 8*134*time.Millisecond
 
-// Told is how long the test waits for a survivor to be told. It fails before if the survivor takes longer
-// than Documented and the time for which the survivor and the test were ready to run and had no core.
+// Told is how long the test waits for a survivor to be told. The test fails before if the survivor takes
+// longer than Documented and the time for which the survivor and the test were ready to run and had no core.
 const Told = 15 * time.Second
 
 // patience is how long anything else may take.
@@ -48,7 +48,7 @@ var (
 
 const beMain = "ADVERB_EXAMPLE_MAIN"
 
-// Main is what TestMain calls: it runs main in a process that Start has started.
+// Main is for TestMain to call: Main runs main in a process that Start has started.
 func Main(m *testing.M, main func()) {
 	if os.Getenv(beMain) != "" {
 		main()
@@ -75,7 +75,7 @@ type Process struct {
 	err     error         // of Wait
 }
 
-// Start starts the example with arguments. It is killed at the end of the test.
+// Start starts the example with arguments. The process is killed at the end of the test.
 func Start(t testing.TB, args ...string) *Process {
 	t.Helper()
 	p := &Process{t: t, cmd: exec.Command(os.Args[0], args...), done: make(chan struct{}), changed: make(chan struct{})}
@@ -107,13 +107,13 @@ func (p *Process) add(line string) {
 	p.changed = make(chan struct{})
 }
 
-// Kill kills the process as kill -9 does, and waits until it is gone.
+// Kill kills the process as kill -9 does, and waits until the process is gone.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // an error means that it has ended
+	_ = p.cmd.Process.Kill() // an error means that the process has ended
 	<-p.done
 }
 
-// Wait waits until the process ends, and returns what it printed.
+// Wait waits until the process ends, and returns the output of the process.
 func (p *Process) Wait() (string, error) {
 	select {
 	case <-p.done:
@@ -123,7 +123,7 @@ func (p *Process) Wait() (string, error) {
 	return p.Output(), p.err
 }
 
-// Output returns what the process has printed so far.
+// Output returns the text that the process has printed so far.
 func (p *Process) Output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +149,7 @@ func (p *Process) after(text string) int {
 	return 0
 }
 
-// Line waits for a line with a text behind a mark, and returns what follows the text.
+// Line waits for a line with a text behind a mark, and returns the rest of the line after the text.
 func (p *Process) Line(mark int, text string, limit time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -181,7 +181,7 @@ func (p *Process) tail() string {
 	return strings.Join(p.lines[max(0, len(p.lines)-10):], "\n")
 }
 
-// MustLine is Line, and fails the test. It is for what no survivor is told.
+// MustLine is Line, and fails the test. MustLine is for lines other than those that tell a survivor of a death.
 func (p *Process) MustLine(mark int, text string) string {
 	p.t.Helper()
 	rest, err := p.Line(mark, text, patience)
@@ -192,8 +192,8 @@ func (p *Process) MustLine(mark int, text string) string {
 }
 
 // Kills runs a server with clients and kills them at random. After each death every survivor that was
-// connected to the dead must print that it was told, and why; then the dead are started again, and
-// must be able to connect.
+// connected to the dead must print that the survivor was told, and why; then the dead are started
+// again, and must be able to connect.
 func Kills(t *testing.T, clients int, server func(addr string) []string, client func(addr, local string) []string) {
 	s := *seed
 	if s == 0 {
@@ -217,7 +217,7 @@ func Kills(t *testing.T, clients int, server func(addr string) []string, client 
 	var times []time.Duration
 	servers := 0
 	for i := range n {
-		// Death comes at any point of what the programs do: right after they have connected, or
+		// Death comes at any point of the programs' work: right after they have connected, or
 		// after some progress of one of them.
 		watched := g.clients[r.IntN(clients)].p
 		for range r.IntN(8) {
@@ -253,8 +253,8 @@ type member struct {
 	p     *Process
 }
 
-// connection returns the client's latest connection by its address, and whether it is in use as far as the
-// client knows: on a busy machine connections end without a death, and clients dial again.
+// connection returns the client's latest connection by its address, and whether the connection is in use as
+// far as the client knows: on a busy machine connections end without a death, and clients dial again.
 func (c *member) connection() (addr string, inUse bool) {
 	for line := range strings.Lines(c.p.Output()) {
 		if _, at, ok := strings.Cut(strings.TrimSpace(line), Connected); ok {
@@ -325,7 +325,7 @@ func (g *group) killServer() time.Duration {
 }
 
 // told waits until each survivor is told, and fails the test for one that is told too late. own is for how
-// long the test itself had starved before. It returns when the last one was told.
+// long the test itself had starved before. told returns when the last survivor was told.
 func (g *group) told(start time.Time, own time.Duration, all []survivor) time.Duration {
 	g.t.Helper()
 	type result struct {
@@ -370,8 +370,8 @@ func measured() bool {
 	return err == nil
 }
 
-// starvation returns for how long a process's threads were ready to run and had no core, all together. It
-// is 0 where the system does not tell.
+// starvation returns for how long a process's threads were ready to run and had no core, all together.
+// The time is 0 where the system does not tell.
 func starvation(pid int) (sum time.Duration) {
 	dir := fmt.Sprintf("/proc/%d/task", pid)
 	threads, _ := os.ReadDir(dir)

@@ -1,4 +1,4 @@
-// Package node has what all examples share: their frame, and finding the RDMA device for an address.
+// Package node has the code that all examples share: their frame, and finding the RDMA device for an address.
 package node
 
 import (
@@ -50,8 +50,8 @@ var opened = struct {
 }{devices: make(map[netip.Addr]*verbs.Device)}
 
 // device opens the device of a loopback address other than 127.0.0.1. No interface lists such an
-// address, so the device must be asked for by name. For other addresses it returns nil: the
-// connection manager finds them.
+// address, so the device must be asked for by name. For other addresses device returns nil: the
+// connection manager finds their devices.
 func device(addr netip.Addr) (*verbs.Device, error) {
 	if !addr.IsLoopback() || addr.Is6() || addr == netip.AddrFrom4([4]byte{127, 0, 0, 1}) {
 		return nil, nil
