@@ -19,8 +19,8 @@ const (
 	cmRetries = 7
 )
 
-// agent is a node's connection manager: the machine, and QP1. It is what package connector is without
-// goroutines.
+// agent is a node's connection manager: the machine, and QP1. The agent does the work of package connector
+// without goroutines.
 type agent struct {
 	n       *node
 	machine *cm.Machine
@@ -73,7 +73,7 @@ func (a *agent) post(i uint64) {
 	a.n.w.must(err)
 }
 
-// act hands MADs and the time to the machine, and takes what it has.
+// act hands MADs and the time to the machine, and takes the machine's messages and events.
 func (a *agent) act() (did bool) {
 	w := a.n.w
 	if a.machine.NextTimeout() <= w.now() {
@@ -127,7 +127,7 @@ func (a *agent) pump() (did bool) {
 			w.must(err)
 			a.ahs[p] = ah
 		}
-		// Where the send queue is full the MAD is lost, and comes again.
+		// Where the send queue is full the MAD is lost, and the machine sends the MAD again.
 		a.qp.PostSend([]verbs.SendWR{{Op: verbs.OpSend, Flags: verbs.SendInline, InlineData: mad, AH: ah, RemoteQPN: wire.GSIQPN, RemoteQKey: wire.GSIQKey}})
 	}
 	for {
@@ -191,7 +191,7 @@ func (a *agent) event(ev *cm.Event) {
 			w.failf("%v: the reply names QP %#x, which is not the peer's", e, p.QPN)
 		}
 		if c.ends[1].closed || e.qp.State() == verbs.QPStateErr {
-			c.refuse() // it crashed after the reply, or a queue has overrun
+			c.refuse() // the peer crashed after the reply, or a queue has overrun
 			return
 		}
 		e.toRTRWith(verbs.QPN(p.QPN), u.psn, c.nodes[1])
@@ -251,7 +251,7 @@ func (e *end) disconnect() {
 	e.n.soon()
 }
 
-// refuse gives a life up that the connection manager could not begin.
+// refuse gives up a life that the connection manager could not begin.
 func (c *conn) refuse() {
 	c.w.logf("%v is refused", c)
 	for _, e := range c.ends {

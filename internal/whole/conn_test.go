@@ -26,7 +26,7 @@ type conn struct {
 	secured bool
 	routing [2]verbs.AdaptiveRouting
 	control [2]verbs.CongestionControl
-	class   uint8 // what the path's traffic class is
+	class   uint8 // the path's traffic class
 
 	terms
 }
@@ -38,7 +38,7 @@ type terms struct {
 	rnr     uint8
 	rdAtom  int
 	most    [2]uint64 // receives that each program posts at most
-	exposed bool      // somebody who knows all its numbers has ended it
+	exposed bool      // somebody who knows all the connection's numbers has ended the connection
 	broken  bool      // by kill, or by illegal work: an end may fail for no fault of its own
 }
 
@@ -70,7 +70,7 @@ func newConn(w *world, i int) *conn {
 	a := c.rnd.IntN(len(w.nodes))
 	b := (a + 1 + c.rnd.IntN(len(w.nodes)-1)) % len(w.nodes)
 	if c.rnd.IntN(10) == 0 {
-		b = a // to itself
+		b = a // the node connects to itself
 	}
 	c.nodes = [2]*node{w.nodes[a], w.nodes[b]}
 	if uc := c.rnd.IntN(3) == 0; uc && w.plan.UC {
@@ -106,7 +106,7 @@ func (c *conn) begin() {
 	c.retry.MaxRDAtomic = c.rdAtom
 	switch {
 	case w.plan.calm() && !c.byCM:
-		c.retry.Timeout = 0 // nothing may ever wait for it
+		c.retry.Timeout = 0 // nothing may ever wait for a timeout
 	case w.plan.Weak && r.IntN(2) == 0:
 		c.retry.RetryCount, c.retry.RNRRetryCount = uint8(r.IntN(3)), uint8(r.IntN(4))
 	}
@@ -151,7 +151,7 @@ func (c *conn) start() {
 }
 
 // leave has an end go in the midst of everything: its QP goes to RESET, and is closed. A receive of the SRQ
-// that it holds must be there for others again.
+// that the QP holds must be there for others again.
 func (c *conn) leave(e *end) {
 	c.w.logf("%v leaves", e)
 	if c.byCM {
@@ -164,7 +164,7 @@ func (c *conn) leave(e *end) {
 	c.flushed()
 }
 
-// look goes on to the next phase when the time has come.
+// look takes the life to the next phase when the time has come.
 func (c *conn) look() {
 	if c.phase != running {
 		return
@@ -181,13 +181,13 @@ func (c *conn) look() {
 		c.phase = ending
 		pause := within(c.rnd, time.Millisecond)
 		if c.typ == verbs.QPTypeUC {
-			pause += 5 * time.Millisecond // for what is under way
+			pause += 5 * time.Millisecond // for packets that are under way
 		}
 		c.later(pause, c.finish)
 	}
 }
 
-// later has something done unless the life is over by then.
+// later calls a function later, unless the life is over by then.
 func (c *conn) later(d time.Duration, do func()) {
 	life := c.life
 	c.w.in(d, func() {
@@ -222,8 +222,8 @@ func (c *conn) breakOff() {
 	}
 }
 
-// patience is after how long an end whose peer is silent has failed: all its retries, and what it may wait
-// for besides.
+// patience is the time after which an end whose peer is silent has failed: the time of all its retries, and of
+// everything else that the end may wait for.
 func (c *conn) patience() time.Duration {
 	return 4*time.Duration(c.retry.RetryCount+1)*wire.ACKTimeout(c.retry.Timeout) + time.Second
 }
@@ -257,7 +257,7 @@ func (c *conn) flushed() {
 	c.finish()
 }
 
-// finish checks what the life has brought, and ends it.
+// finish checks the results of the life, and ends the life.
 func (c *conn) finish() {
 	if c.phase != ending { // a node has crashed
 		return
@@ -317,7 +317,7 @@ func (c *conn) crashed(n *node) {
 		c.nextLife()
 	case c.phase == opening && c.nodes[0] == n:
 		c.refuse()
-	case c.phase == opening: // the other hears of it from its connection manager
+	case c.phase == opening: // the other end hears of the crash from its connection manager
 	case c.phase == running || c.phase == ending:
 		c.phase = breaking
 		c.breakOff()

@@ -21,7 +21,7 @@ type datagram struct {
 	data     []byte
 	imm      uint32
 	withImm  bool
-	never    bool // it has a wrong Q_Key
+	never    bool // the datagram has a wrong Q_Key
 	received int
 }
 
@@ -82,8 +82,8 @@ func (u *udEnd) waiting() int {
 // noteRoom takes note that the program has posted something, before the device has.
 func (u *udEnd) noteRoom() { u.q.peak = max(u.q.peak, u.q.waiting()) }
 
-// failed reports whether the QP has failed, which only a tight queue makes it do. When all is known of that, another
-// takes its place.
+// failed reports whether the QP has failed: only a tight queue makes the QP fail. When all is known of the failure,
+// another QP takes its place.
 func (u *udEnd) failed() bool {
 	if u.qp.State() != verbs.QPStateErr {
 		return false
@@ -163,7 +163,7 @@ func (u *udEnd) act() (did bool) {
 	return true
 }
 
-// completed checks a completion. A datagram may get lost, but what comes is what was sent.
+// completed checks a completion. A datagram may get lost, but a datagram that comes is as it was sent.
 func (u *udEnd) completed(wc *verbs.WC) {
 	w := u.n.w
 	if wc.Status == verbs.WCFlushErr && u.q.tight && u.qp.State() == verbs.QPStateErr {

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	srcSize   = 32 << 10 // what is sent, in turn
-	dstSize   = 8 << 10  // what the peer writes
+	srcSize   = 32 << 10 // the contents of messages, in turn
+	dstSize   = 8 << 10  // the memory that the peer writes
 	readSize  = 40 << 10 // where READs and atomics go, in turn
-	victim    = 4 << 10  // what the peer writes until it is closed
+	victim    = 4 << 10  // the memory that the peer writes until its region is closed
 	recvSlotN = 12
 	inlineMax = 128
 )
@@ -42,13 +42,13 @@ type end struct {
 	roam                   *roam // or nil
 	forged                 forgeries
 	windows                *windows
-	area                   *area // what this end writes at the peer
+	area                   *area // the memory that this end writes at the peer
 	srcAt, readAt          int
 
 	goal     int
 	ops      []*op
 	done     int   // complete, of ops
-	polled   int   // up to the latest that was polled, of ops
+	polled   int   // up to the latest completion that was polled, of ops
 	messages []*op // that take a receive of the peer
 	got      int   // messages of the peer
 	posted   uint64
@@ -57,7 +57,7 @@ type end struct {
 
 	failed     bool           // a work request has, or the QP is in error
 	status     verbs.WCStatus // of the first that failed
-	firstBad   int            // which that is
+	firstBad   int            // which request was the first to fail
 	initial    []byte         // of area
 	killed     bool
 	parted     bool // this end has disconnected
@@ -67,7 +67,7 @@ type end struct {
 	fatal      int  // events
 	lastWQE    int  // events
 	dry        bool // no receive of the SRQ completes any more
-	parts      bool // what it has lost of the SRQ is known
+	parts      bool // the end's losses of the SRQ's receives are known
 	flushes    int  // receives of the SRQ that were flushed
 	victimGone bool // the peer may not write the victim any more
 	bad        *op  // illegal
@@ -75,12 +75,12 @@ type end struct {
 	sqd        bool
 	starving   bool // the peer has no receive for its next message, and posts none
 
-	ports    int      // from how many this end may have sent, at most
-	sources  []uint16 // from which it has
+	ports    int      // the number of ports from which this end may have sent, at most
+	sources  []uint16 // from which this end has sent
 	lastPort uint16
 	control  verbs.CongestionControl
-	marked   bool // its packets may have allowed marks, whatever their class
-	paced    bool // it had a rate
+	marked   bool // this end's packets may have allowed marks, whatever their class
+	paced    bool // this end had a rate
 
 	victimAt verbs.RemoteAddr // the peer's
 }
@@ -311,13 +311,13 @@ func (e *end) postTooMany() {
 	}
 }
 
-// finished reports whether all that was to be posted is complete, and all messages have been received.
+// finished reports whether all work that was to be posted is complete, and all messages have been received.
 func (e *end) finished() bool {
 	return e.up && !e.sqd && len(e.ops) == e.goal && e.done == len(e.ops) &&
 		(e.c.typ == verbs.QPTypeUC || e.got == len(e.peer().messages))
 }
 
-// unsignaled reports whether what is outstanding makes no completion if it succeeds.
+// unsignaled reports whether the outstanding work requests make no completion if they succeed.
 func (e *end) unsignaled() bool {
 	for _, o := range e.ops[e.done:] {
 		if o.wr.Flags&verbs.SendSignaled != 0 {
@@ -351,7 +351,7 @@ func (e *end) flushed() bool {
 	}
 	if e.outstanding() && e.unsignaled() && !e.scq.robbed() {
 		e.scq.drain()
-		if e.outstanding() && e.unsignaled() && !e.scq.robbed() { // they were complete before the QP failed: else they had been flushed
+		if e.outstanding() && e.unsignaled() && !e.scq.robbed() { // the requests were complete before the QP failed: else they had been flushed
 			for _, o := range e.ops[e.done:] {
 				e.succeed(o)
 			}
@@ -383,14 +383,14 @@ func (e *end) lost() {
 	}
 }
 
-// reset takes back all that is posted, and closes the QP.
+// reset takes back all posted work, and closes the QP.
 func (e *end) reset() {
 	e.leavesShared()
 	e.n.w.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
 	e.close()
 }
 
-// close closes the QP and all that is its own.
+// close closes the QP and everything that the QP alone uses.
 func (e *end) close() {
 	w, n := e.n.w, e.n
 	w.logf("%v closes", e)
@@ -420,7 +420,7 @@ func (e *end) close() {
 	n.w.in(10*time.Millisecond, e.afterlife)
 }
 
-// afterlife checks that nobody has written what is closed.
+// afterlife checks that nobody has written memory whose region is closed.
 func (e *end) afterlife() {
 	for _, r := range e.regions() {
 		r.check()

@@ -12,39 +12,40 @@ import (
 )
 
 // A UC packet needs no PSN to begin a message, so who sends from the peer's address and port can make the peer's
-// messages: docs/SECURITY.md. What begins properly may arrive, whole and once, and its WRITEs change what they
-// have a key for. What does not, and what comes from elsewhere, must change nothing. A port counts once the peer
-// has made progress from there. The PSNs are far from the peer's, which would continue its messages.
+// messages: docs/SECURITY.md. A message that begins properly may arrive, whole and once, and its WRITEs change the
+// memory that they have a key for. A message that does not begin properly, or comes from elsewhere, must change
+// nothing. A port counts once the peer has made progress from that port. The PSNs of forged packets are far from the
+// peer's PSNs, for packets with the peer's PSNs would continue the peer's messages.
 
-// forgery is a message of the hostile station that takes a receive if it arrives.
+// forgery is a message of the hostile station. A forgery that arrives takes a receive.
 type forgery struct {
 	op
 	came bool
 }
 
-// forgeries are what an end of UC may get besides what its peer sends.
+// forgeries are the messages that an end of UC may get besides its peer's messages.
 type forgeries struct {
 	messages []*forgery
-	writes   []*op    // as much of them as may be placed
+	writes   []*op    // the part of each WRITE that may be placed
 	ports    []uint16 // that the peer was heard to send from
 	moored   bool     // the peer has made progress for certain
 }
 
-// flaw is what is wrong with a forged message.
+// flaw is the defect of a forged message.
 type flaw uint8
 
 const (
 	flawNone      flaw = iota
-	flawCut            // its end is missing
-	flawHeadless       // its beginning is missing
-	flawLong           // it is longer than the receive
+	flawCut            // the message's end is missing
+	flawHeadless       // the message's beginning is missing
+	flawLong           // the message is longer than the receive
 	flawKey            // nobody has given that key, or not for so much
 	flawSize           // the RETH says another length
 	flawShort          // a packet is shorter than the path MTU
 	flawOpcode         // another service's, or nobody's
-	flawICRC           // it is none
-	flawElsewhere      // it comes from another address
-	flawPort           // it comes from another port
+	flawICRC           // the ICRC is wrong
+	flawElsewhere      // the message comes from another address
+	flawPort           // the message comes from another port
 	flawCount
 )
 
@@ -74,11 +75,11 @@ func (e *end) forgeUC(r *rand.Rand) {
 	case f == flawKey:
 		switch r.IntN(4) {
 		case 0:
-			target = e.src.mr.Remote(0) // which is for reading
+			target = e.src.mr.Remote(0) // the peer may only read this region
 		case 1:
-			target = e.recvs.r.mr.Remote(0) // which is for nobody else
+			target = e.recvs.r.mr.Remote(0) // no peer may use this region
 		case 2:
-			target = e.dst.mr.Remote(dstSize - o.length + 1 + r.IntN(o.length)) // beyond its end
+			target = e.dst.mr.Remote(dstSize - o.length + 1 + r.IntN(o.length)) // beyond the region's end
 		default:
 			target.RKey ^= 1 << r.IntN(8)
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // forge sends a node something on behalf of a hostile station: noise, a message to QP1, or a packet of a
-// connection. It knows all but the PSNs, and sometimes more: see station_test.go.
+// connection. The station knows all but the PSNs, and sometimes more: see station_test.go.
 func (w *world) forge(r *rand.Rand) {
 	n := w.nodes[r.IntN(len(w.nodes))]
 	if !n.awake() {

@@ -54,7 +54,7 @@ type node struct {
 	ud     *udEnd
 
 	tickAt  time.Duration // of the program's next turn
-	idle    time.Duration // how long it waits if it finds nothing to do
+	idle    time.Duration // how long the program waits if there is nothing to do
 	gathers bool
 	napEnd  time.Duration
 	ringing ringing                              // whether the completion that was polled rings
@@ -105,7 +105,7 @@ func (n *node) boot() {
 
 func (n *node) awake() bool { return n.dev != nil && !n.paused }
 
-// turn lets the device do what is due, and then the program if its turn has come.
+// turn lets the device do the work that is due, and then the program if its turn has come.
 func (n *node) turn() {
 	now := n.w.now()
 	if !n.gathers || now >= n.napEnd {
@@ -153,7 +153,7 @@ func (n *node) next() time.Duration {
 	return next
 }
 
-// program lets all programs of the node do something. It reports whether they did.
+// program lets all programs of the node do something. The function reports whether the programs did something.
 func (n *node) program() (did bool) {
 	did = n.asyncEvents()
 	if n.agent != nil {
@@ -174,7 +174,7 @@ func (n *node) program() (did bool) {
 	return did
 }
 
-// completed takes a completion to whom it is for. It returns whether the completion rings.
+// completed takes a completion to its owner. The function returns whether the completion rings.
 func (n *node) completed(wc *verbs.WC) ringing {
 	n.ringing = mayRing
 	n.w.totals.Completions++
@@ -185,7 +185,7 @@ func (n *node) completed(wc *verbs.WC) ringing {
 		n.ud.completed(wc)
 	case e == nil:
 		n.w.failf("%v: a completion of QP %v, which there never was: %+v", n, wc.QPN, wc)
-	case e.closed: // it was in the CQ
+	case e.closed: // the completion was in the CQ
 		if wc.Op&verbs.WCRecv != 0 && e.srq {
 			n.shared.done(wc.ID)
 		}
@@ -256,7 +256,7 @@ func (n *node) pause(d time.Duration) {
 	})
 }
 
-// crash ends the node, without a word to anybody. It comes back after a while.
+// crash ends the node, without a word to anybody. The node comes back after a while.
 func (n *node) crash(d time.Duration) {
 	if n.dev == nil {
 		return
@@ -275,7 +275,7 @@ func (n *node) crash(d time.Duration) {
 	n.w.in(d, n.boot)
 }
 
-// drop closes the device with all that is open.
+// drop closes the device with everything that is open.
 func (n *node) drop() {
 	if n.dev == nil {
 		return
@@ -289,7 +289,7 @@ func (n *node) drop() {
 	}
 }
 
-// countLink adds what the node's link has done to the totals.
+// countLink adds the counts of the node's link to the totals.
 func (n *node) countLink() {
 	for _, l := range n.links {
 		s := l.Stats()
@@ -310,15 +310,15 @@ func (n *node) flap(d time.Duration) {
 	n.w.in(d, func() { dev.SetUp(true) })
 }
 
-// keeps are what a device has as long as it lives, all with bounds.
+// keeps are the things that a device has as long as the device lives, all with bounds.
 var keeps = []string{
-	"config.Middleware", "port.state.Addrs", "retired.sum", // what it is, and has counted
+	"config.Middleware", "port.state.Addrs", "retired.sum", // the device's description, and its counts
 	"Base.Keys.table.opened", "shards", "shards[].qps.opened", // blocks of numbers
 	"shards[].qps.rested", "shards[].qps.resting", // numbers of QPs that were closed of late
 	"engines", "firstEngines", // addresses that were used
 }
 
-// close closes all that the node has, which must succeed: nobody uses it any more.
+// close closes everything that the node has. Each close must succeed: nobody uses the node any more.
 func (n *node) close() {
 	w := n.w
 	for len(n.ends) > 0 {
@@ -349,7 +349,7 @@ func (n *node) close() {
 	n.dev = nil
 }
 
-// injector is a link that also receives what is forged.
+// injector is a link that also receives forged datagrams.
 type injector struct {
 	link.Link
 	n *node

@@ -2,10 +2,10 @@ package whole
 
 import "github.com/adverb-rdma/adverb/verbs"
 
-// Some programs do not poll, but wait until a completion queue rings: they arm it by Notify, poll once more, as
-// verbs ask for, and look again when its event comes. So a wake-up that is lost leaves work undone. Whoever polls
-// without the event, as others than the program do now and then, finds nothing that should have rung. And an event
-// never comes without a completion that it was armed for (GuaranteeExactEvents).
+// Some programs do not poll, but wait until a completion queue rings: they arm the queue by Notify, poll once more, as
+// verbs ask for, and look again when the queue's event comes. So a wake-up that is lost leaves work undone. Whoever
+// polls without the event, as others than the program do now and then, finds no completion that should have rung. And
+// an event never comes without a completion that the queue was armed for (GuaranteeExactEvents).
 
 // ringing says whether a completion rings a queue that is armed for solicited ones.
 type ringing uint8
@@ -16,16 +16,16 @@ const (
 	silent
 )
 
-// bell is what the program of a completion queue knows of its events.
+// bell is the knowledge that the program of a completion queue has of the queue's events.
 type bell struct {
-	waits     bool // the program does, and does not poll
-	solicited bool // for solicited completions, and now and then it looks by itself
+	waits     bool // the program waits for the event, and does not poll
+	solicited bool // for solicited completions, and now and then the program looks by itself
 
 	armed     bool
 	narrow    bool // for solicited completions only
 	clean     bool // the queue has been empty since it was armed
 	owed      bool // the event has come, and its completion was not polled yet
-	owedSolic bool // which is a solicited one
+	owedSolic bool // the owed completion is a solicited one
 	looks     bool // the program looks until it finds nothing
 }
 
@@ -66,7 +66,7 @@ func (x *cqueue) wait() bool {
 	return false
 }
 
-// arm asks for an event. empty says that the queue is.
+// arm asks for an event. empty says that the queue is empty.
 func (x *cqueue) arm(empty bool) {
 	n, b := x.n, &x.bell
 	n.w.must(x.cq.Notify(b.solicited))
@@ -78,7 +78,7 @@ func (x *cqueue) arm(empty bool) {
 	n.napEnd = n.w.now() // who is about to block ends the nap
 }
 
-// hear takes the event, if it has come.
+// hear takes the event, if the event has come.
 func (x *cqueue) hear() {
 	b := &x.bell
 	select {

@@ -6,7 +6,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// op is a work request, and what must come of it.
+// op is a work request, and the result that the request must have.
 type op struct {
 	wr     verbs.SendWR
 	id     uint64 // of its contents
@@ -28,9 +28,9 @@ type op struct {
 	roam     *roam   // that is used
 	win      *window // that is bound, used or invalidated
 	victim   bool    // writes what the peer closes
-	lateTo   bool    // when it was closed already
+	lateTo   bool    // the victim was closed already
 	expect   verbs.WCStatus
-	expectAt verbs.WCStatus // of the receive that it takes
+	expectAt verbs.WCStatus // of the receive that the request takes
 }
 
 func (o *op) sends() bool {
@@ -56,7 +56,7 @@ var (
 	ucOps     = []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpSend, verbs.OpSendWithImm}
 )
 
-// newOp makes the next work request, or nil if there is no memory for it now.
+// newOp makes the next work request, or nil if there is no memory for the request now.
 func (e *end) newOp(i int) *op {
 	w, r := e.n.w, e.rnd
 	w.opCount++
@@ -201,7 +201,8 @@ func (e *end) memory(o *op) bool {
 	return true
 }
 
-// lastRead returns the READ that was posted last, if it reads what never changes and is not done; else nil.
+// lastRead returns the READ that was posted last, if that READ reads memory that never changes and is not done; else
+// nil.
 func (e *end) lastRead() *op {
 	for i := len(e.ops) - 1; i >= e.done; i-- {
 		if o := e.ops[i]; o.target >= 0 {
@@ -252,7 +253,7 @@ func (e *end) spoil(o *op) {
 		o.wr.Remote = end.Add(dstSize - o.length + 1) // by a byte
 		o.expect, o.where = verbs.WCRemAccessErr, "out of bounds"
 	case k == 3 && o.writes() && o.length > 0:
-		o.wr.Remote = p.src.mr.Remote(0) // which is for reading
+		o.wr.Remote = p.src.mr.Remote(0) // the peer may only read this region
 		o.expect, o.where = verbs.WCRemAccessErr, "no permission"
 	case k == 4 && o.sends():
 		o.length = recvSize + 1 + r.IntN(1000)
@@ -266,7 +267,7 @@ func (e *end) spoil(o *op) {
 		o.area, o.words = nil, nil
 	}
 	if o.where == "out of bounds" && o.wr.Op == verbs.OpRDMAWrite && e.c.typ == verbs.QPTypeRC {
-		// Where its packets go as WRITE ONLYs, those before the bound are executed.
+		// Where the request's packets go as WRITE ONLYs, the packets before the bound are executed.
 		o.area, o.off = e.area, dstSize-o.length+1
 	}
 }

@@ -6,20 +6,21 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// What is checked here is what verbs promise to programs:
+// The oracle checks the promises that verbs make to programs:
 //
-//   - Work requests complete in the order of posting, each once, with the status that it must have. Behind
-//     one that failed, all are flushed.
+//   - Work requests complete in the order of posting, each once, with the status that the request must have.
+//     Behind a request that failed, all are flushed.
 //   - A SEND that is complete is whole in one receive, and messages take receives in their order. Nothing
 //     else of the receive's memory changes.
-//   - The effects of WRITEs are in memory when they are complete, in their order. A READ brings what was
-//     there at its turn, or what a later WRITE has brought; not so if that was fenced.
+//   - The effects of WRITEs are in memory when the WRITEs are complete, in their order. A READ brings the contents
+//     that the memory had at the READ's turn, or the data of a later WRITE, unless the WRITE was fenced.
 //   - Atomics are linearizable: see words_test.go.
 //   - Memory changes only where a work request names it, and not after its region or window has ended, or the
 //     region is registered anew elsewhere or with other rights: see rereg_test.go.
 //   - All of this holds where packets are placed or held that come before others: see order_test.go.
-//   - A completion queue that overruns keeps what it has and tells of the loss, and its QPs fail; nobody else's:
-//     see queues_test.go. With completions of receives from an SRQ it loses these: see shared_test.go.
+//   - A completion queue that overruns keeps its completions and tells of the loss, and the queue's QPs fail; nobody
+//     else's: see queues_test.go. With completions of receives from an SRQ the queue loses the receives: see
+//     shared_test.go.
 //   - Who waits for the event of a completion queue is woken: see notify_test.go.
 //   - Whose peer is silent, or posts no receives, fails in time: see conn.patience and conn.starvation.
 //     Otherwise all work ends.
@@ -68,7 +69,7 @@ func (e *end) sendCompleted(wc *verbs.WC) {
 	e.done = i + 1
 }
 
-// fails checks that a work request may fail so.
+// fails checks that a work request may fail with the completion's status.
 func (e *end) fails(o *op, wc *verbs.WC) {
 	w, p := e.n.w, e.peer()
 	if o.words != nil && !o.lost {
@@ -143,7 +144,7 @@ func (e *end) readDone(o *op) {
 	if o.area == nil {
 		src := e.peer().src.bytes()
 		for i, c := range got {
-			x := o // or one behind it, which may be done as well
+			x := o // or a request behind o, which may be done as well
 			for x != nil && c != src[x.off+i] {
 				x = x.under
 			}
@@ -156,7 +157,7 @@ func (e *end) readDone(o *op) {
 	}
 	later := e.ops[o.wr.ID+1:]
 	for k, x := range later {
-		if x.wr.Flags&verbs.SendFence != 0 { // it starts when the READ is done
+		if x.wr.Flags&verbs.SendFence != 0 { // x starts when the READ is done
 			later = later[:k]
 			break
 		}
@@ -176,7 +177,7 @@ func (e *end) placed(o *op) {
 	}
 }
 
-// arrived checks that a SEND that is complete is in the peer's receive, unless the peer has had it already.
+// arrived checks that a SEND that is complete is in the peer's receive, unless the peer has had the SEND already.
 func (e *end) arrived(o *op, p *end) {
 	for k, m := range e.messages {
 		if m != o {
@@ -224,7 +225,7 @@ func (e *end) recvCompleted(wc *verbs.WC) {
 	}
 	o := p.messages[e.got]
 	e.got++
-	gone := o.victim && e.victimGone && wc.Status == verbs.WCLocAccessErr // the region was closed in the midst of it
+	gone := o.victim && e.victimGone && wc.Status == verbs.WCLocAccessErr // the region was closed in the midst of the WRITE
 	if wc.Status != o.expectAt && !gone {
 		w.failf("%v: receive %d of message %d, %v of %s, completes with %v, want %v", e, wc.ID, o.wr.ID, o.wr.Op, o.where, wc.Err(), o.expectAt)
 	}
@@ -245,7 +246,7 @@ func (e *end) received(wc *verbs.WC, o *op, slots *recvSlots, slot int) {
 	}
 	slots.take(e, slot, data, e.srq && w.plan.Kill) // a QP that left may have given the receive back
 	if o.writes() && o.area != nil && !p.closed && e.c.typ == verbs.QPTypeRC {
-		// The data were there before the completion. What was written before is there too, but for what came later.
+		// The data were there before the completion. Data that were written before are there too, but for later data.
 		later := p.ops[o.wr.ID+1:]
 		for k, b := range o.area.bytes()[o.off:][:o.length] {
 			if b != o.data[k] && !wroteLater(later, o.area, o.off+k, b) {
@@ -285,7 +286,7 @@ func wroteLater(later []*op, a *area, at int, b byte) bool {
 	return false
 }
 
-// receipt is the completion and the contents of e's receive with an ID when it gets o.
+// receipt is the completion and the contents of e's receive with an ID when the receive gets o.
 func (o *op) receipt(id uint64, e, p *end) (want verbs.WC, data []byte) {
 	want = verbs.WC{ID: id, Op: verbs.WCRecv, ByteLen: uint32(o.length), QPN: e.qp.QPN(), QP: e.qp, SrcQPN: p.qp.QPN()}
 	data = o.data
@@ -319,14 +320,14 @@ func (e *end) ucReceived(wc *verbs.WC, slots *recvSlots, slot int) {
 		o := p.messages[e.got]
 		want, data := o.receipt(wc.ID, e, p)
 		if *wc != want || !bytes.Equal(slots.bytes(slot)[:len(data)], data) {
-			continue // it was lost
+			continue // the message was lost
 		}
-		if o.length >= 8 { // and not another that looks alike
+		if o.length >= 8 { // and not another message that looks alike
 			e.n.ringing = o.rings()
 		}
 		slots.take(e, slot, data, true)
 		e.got++
-		e.forged.moored = e.forged.moored || o.length > e.c.mtu.Bytes() // its packets follow one another
+		e.forged.moored = e.forged.moored || o.length > e.c.mtu.Bytes() // the message's packets follow one another
 		return
 	}
 	w.failf("%v: receive %d completes with what nobody has sent, or out of order: %+v", e, wc.ID, *wc)
@@ -354,7 +355,7 @@ func (e *end) verify() {
 	if w.plan.calm() && !e.c.broken && e.c.typ == verbs.QPTypeRC && (e.failed || e.got != len(p.messages)) {
 		w.failf("%v: on a network without faults it failed, or received %d messages of %d", e, e.got, len(p.messages))
 	}
-	// What the peer knows to have arrived has arrived.
+	// Each message that the peer knows to have arrived has arrived.
 	if e.c.typ == verbs.QPTypeRC {
 		if n := e.arrivedFor(); e.got < n && !e.rcq.robbed() {
 			w.failf("%v: %d messages are complete at the peer, and %d were received", e, n, e.got)
@@ -362,7 +363,7 @@ func (e *end) verify() {
 	}
 }
 
-// verifyCounters adds what the QP has counted to the totals.
+// verifyCounters adds the QP's counters to the totals.
 func (e *end) verifyCounters() {
 	w := e.n.w
 	c, err := e.qp.Counters()
@@ -379,7 +380,7 @@ func (e *end) verifyCounters() {
 	}
 	for _, name := range []string{"local_ack_timeout_err", "rcvd_seq_err", "implied_nak_seq_err", "duplicate_request"} {
 		if name == "duplicate_request" && e.c.routing[e.side].Accept && c.Value("send_rnr_err") > 0 && c.Value("held_request") > 0 {
-			continue // it holds what comes behind a SEND without a receive, and the peer sends all of that again
+			continue // the QP holds packets that come behind a SEND without a receive, and the peer sends all of these packets again
 		}
 		if n := c.Value(name); n != 0 {
 			w.failf("%v: on a network without faults: %s is %d, want 0", e, name, n)
@@ -387,7 +388,7 @@ func (e *end) verifyCounters() {
 	}
 }
 
-// verifyArea checks what this end has written at the peer.
+// verifyArea checks the memory that this end has written at the peer.
 func (e *end) verifyArea() {
 	if e.c.typ == verbs.QPTypeUC { // any WRITE may have been lost, or cut short
 		for i, b := range e.area.bytes() {

@@ -3,7 +3,7 @@ package whole
 import "testing"
 
 // TestWholeOutOfOrder makes runs on networks that lose, repeat and reorder much, over IPv4 and IPv6, between devices
-// that hold or place what comes before others. All that is checked of other runs is checked of these: see oracle_test.go.
+// that hold or place packets that come before others. These runs get all checks of other runs: see oracle_test.go.
 func TestWholeOutOfOrder(t *testing.T) {
 	for _, ipv6 := range []bool{false, true} {
 		sum, runs := changed(t, 1000, func(p *plan) {

@@ -9,13 +9,13 @@ import (
 )
 
 // Some ends have another congestion control than others, and change it now and then. So they wait for their pace, or
-// for a window of less than a packet. What they post is complete in the end as it is with others. Notifications of
-// congestion (CNP) come where the network marks only, and where the path's packets allow that.
+// for a window of less than a packet. Their work is complete in the end, as the work of other ends is. Notifications
+// of congestion (CNP) come only where the network marks, and where the path's packets allow marks.
 
 // leastRate is the least rate of dcqcn in bytes a second: see docs/CONGESTION.md.
 const leastRate = 1_250_000
 
-// drawPace decides what the ends of a connection have for congestion control, by side.
+// drawPace decides which congestion controls the ends of a connection have, by side.
 func (c *conn) drawPace() {
 	r := rand.New(rand.NewPCG(c.w.plan.Seed, uint64(0x9ace0+c.index)))
 	c.class = link.ECT0
@@ -43,14 +43,14 @@ func (e *end) pace() {
 	}
 }
 
-// setControl has an end find out so from now on how fast it may send.
+// setControl has an end use a congestion control from now on.
 func (e *end) setControl(k verbs.CongestionControl) {
 	e.n.w.logf("%v: congestion control %v", e, k)
 	e.control, e.marked = k, e.marked || k == verbs.CongestionDCQCN
 	e.n.w.must(e.qp.SetCongestionControl(k))
 }
 
-// watchPace checks at what rate the end sends, now and then.
+// watchPace checks the rate at which the end sends, now and then.
 func (e *end) watchPace() {
 	if !e.n.w.plan.Pace {
 		return
@@ -67,7 +67,7 @@ func (e *end) watchPace() {
 	}
 }
 
-// verifyPace checks what the end knows of congestion at the end of a life.
+// verifyPace checks the end's counts of congestion at the end of a life.
 func (e *end) verifyPace(c verbs.Counters) {
 	w := e.n.w
 	n := c.Value("rp_cnp_handled")

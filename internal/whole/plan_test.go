@@ -8,8 +8,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 )
 
-// plan says what happens in a run. Together with the seed it determines the run. Each field may be set to
-// nothing without the others' meaning anything else, which is how a failure is shrunk.
+// plan describes the events of a run. The plan and the seed together determine the run. Each field may be set to
+// nothing without a change in the meaning of the others: a failure is shrunk in this way.
 type plan struct {
 	Seed  uint64
 	Nodes int
@@ -39,7 +39,7 @@ type plan struct {
 	UC      bool
 	Gather  bool // programs poll busily
 	Drain   bool // send queues are drained now and then
-	Illegal bool // some work is
+	Illegal bool // some work is illegal
 	Kill    bool // some QPs go to ERR on the way
 	Weak    bool // retries are few
 	Visible bool // links see IPv4 identifications
@@ -54,8 +54,8 @@ type plan struct {
 	Spray   bool // some ends send from several ports
 	Pace    bool // some ends have another congestion control
 	Ways    int  // between some nodes, of which switches choose one
-	Holes   int  // nodes lose what comes from a port, for a while
-	Dead    bool // nodes lose what comes from one of the ports, always
+	Holes   int  // nodes lose packets from a port, for a while
+	Dead    bool // nodes lose packets from one of the ports, always
 }
 
 // draw makes the plan of a seed.

@@ -11,12 +11,12 @@ import (
 )
 
 // Some completion queues are tight: they have room for few completions, and their programs do not look for a
-// while. So they overrun. What came before the loss is polled, and nothing behind it; Poll and an event tell of
-// the loss, and all QPs of the queue fail. Nobody else's do, but for their peers'.
+// while. So tight queues overrun. Completions from before the loss are polled, and none from behind the loss; Poll and
+// an event tell of the loss, and all QPs of the queue fail. No other QPs fail, but for the peers of those QPs.
 
 const (
 	tightRoom = 20                   // completions of a tight queue, at most
-	sleepTime = 3 * time.Millisecond // for so long its program does not look, at most
+	sleepTime = 3 * time.Millisecond // the time for which the queue's program does not look, at most
 )
 
 // cqueue is a completion queue, as the programs that poll it know it.
@@ -25,18 +25,18 @@ type cqueue struct {
 	cq    *verbs.CQ
 	rnd   *rand.Rand
 	room  int
-	tight bool   // it may be too small
+	tight bool   // the queue may be too small
 	ends  []*end // that use it
 	ud    *udEnd // that uses it, or nil
 
 	left  int // completions of closed ends, at most
-	peak  int // what may have waited at a time since it was empty
-	taken int // completions since it was empty
+	peak  int // completions that may have waited at a time since the queue was empty
+	taken int // completions since the queue was empty
 
 	sleeps time.Duration // until when nobody looks
 	bell   bell
 	lost   bool // Poll has told of a loss
-	told   int  // events that told of it
+	told   int  // events that told of the loss
 }
 
 func newQueue(n *node, room int) *cqueue {
@@ -109,8 +109,8 @@ func (e *end) robbed() bool { return e.scq.robbed() || e.rcq.robbed() }
 
 func (e *end) tight() bool { return e.scq.tight || e.rcq.tight }
 
-// waiting is how many completions of the end may wait in x: what is posted and was not polled. Of the SRQ it may
-// take as many receives as messages are sent to it.
+// waiting is how many completions of the end may wait in x: those of work that is posted and was not polled. The end
+// may take as many receives of the SRQ as messages are sent to the end.
 func (e *end) waiting(x *cqueue) (n int) {
 	if e.scq == x {
 		n = len(e.ops) - e.done
@@ -253,7 +253,7 @@ func (e *end) fatalEvent() {
 	}
 }
 
-// settled reports whether all that there is to know of the loss of completions of a failed end is known.
+// settled reports whether everything about the lost completions of a failed end is known.
 func (e *end) settled() bool {
 	for _, x := range e.queues() {
 		if e.robbed() {
@@ -264,7 +264,7 @@ func (e *end) settled() bool {
 		}
 	}
 	p := e.peer()
-	first := e.status == verbs.WCSuccess && !e.scq.robbed() // the overrun made it fail: no work request had
+	first := e.status == verbs.WCSuccess && !e.scq.robbed() // the overrun made the end fail: no work request had failed
 	if e.robbed() && first && !e.killed && p.bad == nil && p.victims == 0 && e.fatal == 0 {
 		e.n.w.failf("%v: it failed because a queue overran, and no event says so", e)
 	}

@@ -11,8 +11,8 @@ const (
 	recvSize   = 10 << 10
 )
 
-// recvSlots are receive buffers. Each is filled before it is posted, so that what is written behind the end
-// of a message shows.
+// recvSlots are receive buffers. Each buffer is filled before its receive is posted, so that bytes that are
+// written behind the end of a message show.
 type recvSlots struct {
 	r      *region
 	posted []bool
@@ -34,8 +34,8 @@ func (s *recvSlots) post(i int, id uint64, pieces int) verbs.RecvWR {
 	return verbs.RecvWR{ID: id, SGList: split(s.r.mr, i*recvSize, recvSize, pieces)}
 }
 
-// take checks that slot i has a message and nothing else, unless a message may have been dropped, which was
-// there before.
+// take checks that slot i has a message and nothing else, unless a message may have been dropped that was in the
+// slot before.
 func (s *recvSlots) take(who any, i int, data []byte, dropped bool) {
 	w, b := s.r.n.w, s.bytes(i)
 	if !s.posted[i] {

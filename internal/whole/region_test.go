@@ -17,7 +17,7 @@ type region struct {
 	name   string
 	whole  []byte
 	mr     *verbs.MR
-	frozen []byte // what it must stay, once nobody may write it any more
+	frozen []byte // the contents that the memory must keep, once nobody may write the memory any more
 	other  []byte // registered in its place, for nobody
 }
 
@@ -80,8 +80,8 @@ func content(n int, id uint64) []byte {
 	return b
 }
 
-// area is memory that one end alone writes, with the contents that it must have: those that the work
-// requests which are complete have made, in order.
+// area is memory that one end alone writes, with the contents that the memory must have: the effects of the
+// complete work requests, in order.
 type area struct {
 	r    *region
 	off  int
@@ -94,8 +94,8 @@ func newArea(r *region, off, n int) *area {
 
 func (a *area) bytes() []byte { return a.r.bytes()[a.off : a.off+len(a.want)] }
 
-// fits reports whether got, which was at off, is what the area must have there, but for what later WRITEs
-// may have brought.
+// fits reports whether got, which was at off, has the contents that the area must have at off, but for bytes that
+// later WRITEs may have brought.
 func (a *area) fits(got []byte, off int, later []*op) bool {
 	if bytes.Equal(got, a.want[off:off+len(got)]) {
 		return true

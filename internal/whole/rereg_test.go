@@ -8,9 +8,9 @@ import (
 )
 
 // Some regions are registered anew while the peer uses them: to other memory, with other rights, in
-// another PD, or all of it. The old key, the old range and the old rights end, and the new ones hold; in a PD that
-// is not its QP's nobody has any. A region that roams is registered anew when the
-// peer has told that nothing of it is under way, so the connection goes on; a victim, in the midst of everything.
+// another PD, or with all three changes. The old key, the old range and the old rights end, and the new ones hold; in
+// a PD that is not its QP's nobody has any. A region that roams is registered anew when the peer has told that no work
+// on the region is under way, so the connection goes on; a victim, in the midst of everything.
 
 const (
 	roamSize  = 3 << 10 // the memory in which a region roams
@@ -25,12 +25,12 @@ type roam struct {
 	off, n int
 	access verbs.Access
 	key    verbs.RKey
-	old    verbs.RKey // that it had before
+	old    verbs.RKey // the key that the region had before
 	uses   int        // the peer's, that are under way
-	quiet  bool       // the peer does not use it now
-	away   bool       // it is in a PD that no QP has
+	quiet  bool       // the peer does not use the region now
+	away   bool       // the region is in a PD that no QP has
 	area   *area
-	still  []byte // what the memory was when it was registered
+	still  []byte // the contents of the memory when the region was registered
 	rnd    *rand.Rand
 }
 
@@ -70,7 +70,7 @@ func (v *roam) moved() {
 
 func (v *roam) may(a verbs.Access) bool { return !v.away && v.access&a != 0 }
 
-// check checks what nobody may write.
+// check checks the memory that nobody may write.
 func (v *roam) check() {
 	lo, hi := v.off, v.off+v.n
 	if !v.may(verbs.AccessRemoteWrite) {
@@ -83,7 +83,7 @@ func (v *roam) check() {
 	v.r.check()
 }
 
-// again registers the region anew, once the peer has said that it may.
+// again registers the region anew, once the peer has said that the region is quiet.
 func (v *roam) again() bool {
 	if !v.quiet || v.uses > 0 {
 		return false
@@ -122,7 +122,7 @@ func (v *roam) again() bool {
 	return true
 }
 
-// verify checks what the peer has written.
+// verify checks the memory that the peer has written.
 func (v *roam) verify(p *end) {
 	v.check()
 	first := p.done
@@ -134,7 +134,7 @@ func (v *roam) verify(p *end) {
 	}
 }
 
-// roamOp makes o one that uses the peer's roaming region, if it may be used now.
+// roamOp makes o an op that uses the peer's roaming region, if the region may be used now.
 func (e *end) roamOp(o *op) bool {
 	r, v := e.rnd, e.peer().roam
 	if e.n.w.plan.Illegal && e.bad == nil && (r.IntN(12) == 0 || v.away && r.IntN(3) == 0) {
@@ -167,7 +167,7 @@ func (e *end) roamOp(o *op) bool {
 	return true
 }
 
-// misuse makes o one that does with the region what it may not, or may no more.
+// misuse makes o an op that uses the region as o may not, or may no more.
 func (e *end) misuse(o *op, v *roam) bool {
 	r, key, off := e.rnd, v.key, 0
 	o.wr.Op, o.length, o.where = verbs.OpRDMAWrite, 1+r.IntN(roamLeast), "roaming region, against its rights"
@@ -191,7 +191,7 @@ func (e *end) misuse(o *op, v *roam) bool {
 	return e.memory(o)
 }
 
-// endVictim takes the victim away from the peer: it is closed, or registered anew for other memory.
+// endVictim takes the victim away from the peer: the victim is closed, or registered anew for other memory.
 func (e *end) endVictim() {
 	w := e.n.w
 	e.victimGone = true

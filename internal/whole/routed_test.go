@@ -8,11 +8,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Some ends send WRITEs in the form that lets switches route each packet by itself, and some accept it. Such WRITEs
-// keep no order among themselves. So their programs do not WRITE again where a WRITE is under way. All else is as
-// for the others.
+// Some ends send WRITEs in the form that lets switches route each packet by itself, and some accept that form. Such
+// WRITEs keep no order among themselves. So their programs do not WRITE again where a WRITE is under way. All else is
+// as for the others.
 
-// drawRouting decides what the ends of a connection make of adaptive routing, by side.
+// drawRouting decides how the ends of a connection use adaptive routing, by side.
 func (c *conn) drawRouting() {
 	r := rand.New(rand.NewPCG(c.w.plan.Seed, uint64(0x70e0+c.index)))
 	mark := []uint16{0, verbs.DefaultRoutingMark, 0x20, 0x7f}[r.IntN(4)]
@@ -24,14 +24,14 @@ func (c *conn) drawRouting() {
 	}
 }
 
-// route has a new end do so.
+// route has a new end use adaptive routing as drawRouting has decided.
 func (e *end) route() {
 	if r := e.c.routing[e.side]; r != (verbs.AdaptiveRouting{}) && e.c.typ == verbs.QPTypeRC {
 		e.setRouting(r)
 	}
 }
 
-// crosses reports whether o, which is new, would WRITE where WRITEs are under way that may come after it.
+// crosses reports whether o, which is new, would WRITE where WRITEs are under way that may come after o.
 func (e *end) crosses(o *op) bool {
 	if !e.c.routing[e.side].Send || !o.writes() || o.area == nil || o.expect != verbs.WCSuccess {
 		return false
@@ -40,7 +40,7 @@ func (e *end) crosses(o *op) bool {
 	for _, x := range e.ops[e.done:] {
 		if x.writes() && x.area != nil && x.area.r == o.area.r && x.area.off+x.off < at+o.length && at < x.area.off+x.off+x.length {
 			if o.roam != nil {
-				o.roam.uses-- // it is not posted
+				o.roam.uses-- // o is not posted
 			}
 			return true
 		}

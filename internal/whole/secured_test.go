@@ -11,7 +11,7 @@ import (
 
 // Some connections have packet security. To the programs nothing is different, so the oracle is that of all
 // others. In addition every packet between the QPs is encrypted, and a hostile station may send any PSN, and
-// what has been sent before.
+// packets that have been sent before.
 
 const maxHeard = 16 // secured datagrams that the hostile station remembers of a node
 
@@ -21,7 +21,7 @@ func (c *conn) drawSecurity() {
 	c.secured = r.IntN(2) == 0 && c.w.plan.Secure
 }
 
-// secure draws a new end's key. The path MTU of the life is what has room for secured packets.
+// secure draws a new end's key. The path MTU of the life is one that leaves room for security.
 func (e *end) secure() {
 	if !e.c.secured {
 		return
@@ -41,7 +41,7 @@ func (c *conn) agree() {
 		return
 	}
 	for _, e := range c.ends {
-		if e.closed || e.crashed { // since it asked
+		if e.closed || e.crashed { // since the end asked
 			continue
 		}
 		c.w.must(e.qp.SetSecurity(verbs.PacketSecurity{Peer: e.peer().key}))
@@ -84,7 +84,7 @@ func (i *injector) Send(batch []link.Datagram) error {
 	return i.Link.Send(batch)
 }
 
-// hear has the hostile station remember what is secured.
+// hear has the hostile station remember secured datagrams.
 func (n *node) hear(batch []link.Datagram) {
 	for k := range batch {
 		d := batch[k]

@@ -9,8 +9,9 @@ import (
 )
 
 // Ends with the SRQ take its receives. A receive whose completion is lost, because the queue overran, comes back to
-// nobody: the program posts others in other memory. How many are lost is known from what the peers have sent, and what
-// they know to have arrived. All others are in the SRQ at the end, and nobody has written them.
+// nobody: the program posts others in other memory. The number of lost receives is known from the messages that the
+// peers have sent, and those that the peers know to have arrived. All other receives are in the SRQ at the end, and
+// nobody has written their memory.
 
 const (
 	sharedMost  = 24              // receives that the SRQ has room for
@@ -134,7 +135,7 @@ func (e *end) coming() int {
 	return 0
 }
 
-// arrivedFor counts the messages to the end that its peer knows to have arrived.
+// arrivedFor counts the messages to the end that the end's peer knows to have arrived.
 func (e *end) arrivedFor() (n int) {
 	p := e.peer()
 	if p == nil {
@@ -191,7 +192,7 @@ func (e *end) endsShared() {
 	}
 }
 
-// leavesShared takes note of what is lost with an end that has the SRQ and is about to close.
+// leavesShared takes note of the receives that are lost with an end that has the SRQ and is about to close.
 func (e *end) leavesShared() {
 	if !e.srq || !e.rcq.tight || e.parts {
 		return

@@ -14,8 +14,8 @@ import (
 
 // Some ends send from several source ports, and change their number now and then. Between some nodes there are several
 // ways, of which switches choose one by the port or for each packet, with queues, marks and lengths of their own. And
-// some nodes lose for a while what comes from some of the ports. To the programs nothing is different, so the oracle is
-// that of all others. In addition nobody sends from more ports than was asked for.
+// some nodes lose for a while the packets from some of the ports. To the programs nothing is different, so the oracle
+// is the oracle of all others. In addition nobody sends from more ports than was asked for.
 
 const (
 	firstPort, portCount = 0xc000, 8 // the source ports of a simulated network
@@ -58,7 +58,7 @@ func (c *conn) change() {
 	}
 }
 
-// setRouting has an end use the network so from now on.
+// setRouting has an end use the network in the given way from now on.
 func (e *end) setRouting(r verbs.AdaptiveRouting) {
 	e.n.w.logf("%v: %+v", e, r)
 	e.ports = max(e.ports, r.Paths)
@@ -81,14 +81,14 @@ func (e *end) leaves(port uint16) {
 	}
 }
 
-// hole is what a node does not get for a while: packets from one of the ports, or many of them.
+// hole names packets that a node does not get for a while: packets from one of the ports, or many of these packets.
 type hole struct {
 	port uint16
 	loss float64
 	rnd  *rand.Rand
 }
 
-// dig has nodes lose what comes from a port.
+// dig has nodes lose packets from a port.
 func (w *world) dig() {
 	r := rand.New(rand.NewPCG(w.plan.Seed, 0x401e))
 	if dead := uint16(firstPort + rand.New(rand.NewPCG(w.plan.Seed, 0xdead1)).IntN(portCount)); w.plan.Dead {
@@ -111,7 +111,7 @@ func (w *world) dig() {
 	}
 }
 
-// pass returns what the node's holes leave of a batch.
+// pass returns the packets that the node's holes leave of a batch.
 func (n *node) pass(batch []link.Datagram) int {
 	left := 0
 	for i := range batch {
@@ -130,7 +130,7 @@ func (n *node) pass(batch []link.Datagram) int {
 }
 
 // mustLive reports whether an end, and its peer, have a port that works, all retries, and nothing to suffer from but the
-// one that is dead. The first port is the one that works: the peer knows of no other until it is told.
+// one that is dead. The first port is the one that works: the peer knows of no other until the peer is told.
 func (e *end) mustLive() bool {
 	w, p := e.n.w, e.peer()
 	others := w.plan
@@ -139,7 +139,7 @@ func (e *end) mustLive() bool {
 		len(e.sources) > 0 && e.sources[0] != w.dead && len(p.sources) > 0 && p.sources[0] != w.dead
 }
 
-// lay leads what some nodes send to others over several ways. Some of these are shared.
+// lay leads the packets of some nodes to others over several ways. Some of these are shared.
 func (w *world) lay() {
 	if w.plan.Ways == 0 {
 		return
@@ -186,7 +186,7 @@ func (w *world) lay() {
 	}
 }
 
-// countPorts adds what the ways have done to the totals.
+// countPorts adds the counts of the ways to the totals.
 func (t *totals) countPorts(ports []*sim.Port) {
 	for _, p := range ports {
 		s := p.Stats(false)
@@ -208,8 +208,8 @@ func TestWholeDeadPort(t *testing.T) {
 	}
 }
 
-// TestWholeSprayed makes runs in which ends send from several ports: over several ways, and where nodes lose what comes
-// from some ports. Also where packets are secured, for that must not depend on their order.
+// TestWholeSprayed makes runs in which ends send from several ports: over several ways, and where nodes lose packets
+// from some ports. Also where packets are secured, for security must not depend on the packets' order.
 func TestWholeSprayed(t *testing.T) {
 	for _, x := range []struct {
 		ways, holes int

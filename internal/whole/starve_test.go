@@ -9,11 +9,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Some programs post no more receives at some time. Whoever sends them more messages than that must fail, when
-// the retries are used up that rnr_retry gives.
+// Some programs post no more receives at some time. An end that sends such a program more messages than receives
+// must fail, when the retries are used up that rnr_retry gives.
 
 // drawRetries decides how often packets of a life are repeated, and whether a program starves the other. The
-// counts are small where that makes nothing fail that must not.
+// counts are small where small counts fail no end that must not fail.
 func (c *conn) drawRetries() {
 	w := c.w
 	r := rand.New(rand.NewPCG(w.plan.Seed, uint64(0x5745+100*c.index+c.life)))

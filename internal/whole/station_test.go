@@ -94,7 +94,7 @@ func (e *end) checkDisconnect(t cm.EventType) {
 	e.n.w.failf("%v: disconnected, and neither its peer nor anybody who knows all its numbers has done so", e)
 }
 
-const forgedDatagram = 1 << 63 // in what tells datagrams apart
+const forgedDatagram = 1 << 63 // in the numbers that tell datagrams apart
 
 // forgedUD makes a datagram to the node's UD QP, with the right Q_Key or a wrong one.
 func (n *node) forgedUD(r *rand.Rand) []byte {

@@ -10,7 +10,7 @@ import (
 const (
 	windowSlots = 3
 	windowSize  = 512
-	windowRoom  = 1024 // a window and what nobody may write
+	windowRoom  = 1024 // a window and the memory that nobody may write
 )
 
 // windows are the memory windows that an end gives to its peer. Those of type 2 are bound by posted work requests
@@ -23,15 +23,15 @@ type windows struct {
 
 // window is one of them, in the middle of its room.
 type window struct {
-	e     *end // that binds it
+	e     *end // the end that binds the window
 	mw    *verbs.MW
 	off   int
 	state windowState
 	key   verbs.RKey
-	stale verbs.RKey // that it had before
+	stale verbs.RKey // the key that the window had before
 	uses  int        // the peer's, that are under way
-	area  *area      // that the peer writes through it
-	still []byte     // what the memory must stay while the window is free
+	area  *area      // the memory that the peer writes through the window
+	still []byte     // the contents that the memory must keep while the window is free
 }
 
 type windowState uint8
@@ -40,7 +40,7 @@ const (
 	windowFree windowState = iota
 	windowBinding
 	windowOpen
-	windowUnused // the peer has told that it is done with it
+	windowUnused // the peer has told that the peer's work on the window is done
 	windowEnding
 )
 
@@ -61,7 +61,7 @@ func newWindows(e *end) *windows {
 
 func (v *window) bytes() []byte { return v.e.windows.r.bytes()[v.off:][:windowSize] }
 
-// check checks what nobody may write.
+// check checks the memory that nobody may write.
 func (x *windows) check() {
 	for _, v := range x.slots {
 		if v.state == windowFree && !bytes.Equal(v.still, v.bytes()) {
@@ -101,7 +101,7 @@ func (e *end) find(x *windows, state windowState) *window {
 	return nil
 }
 
-// windowOp makes o one that has to do with a window, if there is anything to do.
+// windowOp makes o an op that has to do with a window, if there is anything to do.
 func (e *end) windowOp(o *op) bool {
 	r := e.rnd
 	p := e.peer()
@@ -113,7 +113,7 @@ func (e *end) windowOp(o *op) bool {
 			e.n.w.totals.Illegal++
 			return true
 		}
-		*o = fresh // there was no memory for it
+		*o = fresh // there was no memory for the op
 	}
 	if v := e.find(e.windows, windowFree); v != nil && (r.IntN(2) == 0 && !v.unbound() || r.IntN(8) == 0) {
 		e.windows.check()
@@ -171,7 +171,7 @@ func (e *end) windowOp(o *op) bool {
 	return true
 }
 
-// bind makes o one that binds the window.
+// bind makes o an op that binds the window.
 func (v *window) bind(o *op) {
 	mr := v.e.windows.r.mr
 	v.state, v.stale, v.key = windowBinding, v.key, verbs.IncRKey(v.mw.RKey())
@@ -185,7 +185,7 @@ func (v *window) bind(o *op) {
 
 func (v *window) type1() bool { return v.mw.Type() == verbs.MWType1 }
 
-// postWindow binds a window of type 1. It has its new key when BindMW has returned.
+// postWindow binds a window of type 1. The window has its new key when BindMW has returned.
 func (e *end) postWindow(o *op) error {
 	v, before := o.win, o.win.mw.RKey()
 	err := e.qp.BindMW(verbs.SendWR{ID: o.wr.ID, Flags: o.wr.Flags}, *o.wr.Bind)
@@ -227,7 +227,7 @@ func (e *end) abuse(o *op, unbound *window) bool {
 	} else if v = nil; r.IntN(2) == 0 {
 		for _, z := range p.n.ends {
 			if z != p && z.windows != nil {
-				if v = e.find(z.windows, windowOpen); v != nil && (inv || !v.type1()) { // of type 1, any QP of the PD may use it
+				if v = e.find(z.windows, windowOpen); v != nil && (inv || !v.type1()) { // of type 1, any QP of the PD may use the window
 					key, o.where = v.key, "a stranger's window"
 					break
 				}

@@ -8,8 +8,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// words are what all peers of a node count in: the first by FETCH_ADD of 1, the second by CMP_SWAP from what
-// was seen last to a value that nobody else stores. So a linear order of all atomics is easily checked.
+// words are what all peers of a node count in: the first by FETCH_ADD of 1, the second by CMP_SWAP from the
+// value that was seen last to a value that nobody else stores. So a linear order of all atomics is easily checked.
 type words struct {
 	n *node
 	r *region

@@ -108,7 +108,7 @@ func (t *totals) faults() uint64 {
 	return t.Lost + t.Holed + t.Duplicated + t.Reordered + t.Corrupted + t.Marked + t.Cut + t.Full + t.Forged + t.Crashes + t.Pauses + t.Partitions + t.Flaps + t.Illegal
 }
 
-// failure is what a check panics with.
+// failure is the value that a check panics with.
 type failure struct{ text string }
 
 func (w *world) failf(format string, args ...any) {
@@ -139,7 +139,7 @@ func (w *world) logf(format string, args ...any) {
 
 func (w *world) now() time.Duration { return time.Since(w.start) }
 
-// agenda is what is to be done, the earliest first.
+// agenda lists the functions to be called, the earliest first.
 type agenda []task
 
 type task struct {
@@ -161,7 +161,7 @@ func (a *agenda) Pop() any {
 	return x
 }
 
-// in has something done after d.
+// in has a function called after d.
 func (w *world) in(d time.Duration, do func()) {
 	w.seq++
 	heap.Push(&w.todo, task{w.now() + d, w.seq, do})
@@ -172,7 +172,7 @@ func within(r *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(r.Float64() * r.Float64() * float64(d))
 }
 
-// simulate runs a plan, in a bubble of synctest. It returns what is wrong, or nil.
+// simulate runs a plan, in a bubble of synctest. The function returns the failure, or nil.
 func simulate(p plan, trace, capture io.Writer) (w *world, err error) {
 	w = &world{plan: p, rnd: rand.New(rand.NewPCG(p.Seed, 0x3017)), start: time.Now(), trace: trace, records: trace != nil}
 	defer func() {
@@ -230,7 +230,7 @@ func (w *world) quiet() bool {
 	return w.now() > busyTime
 }
 
-// run runs until done says so.
+// run runs until done returns true.
 func (w *world) run(done func() bool) {
 	for !done() {
 		if w.steps++; w.steps > maxSteps || w.now() > longest {
@@ -326,7 +326,7 @@ func (w *world) count() {
 	}
 }
 
-// end closes everything, which must succeed, and makes the last checks.
+// end closes everything and makes the last checks. Each close must succeed.
 func (w *world) end() {
 	for _, n := range w.nodes {
 		n.checkWords()
