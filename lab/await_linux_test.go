@@ -13,8 +13,8 @@ import (
 	"github.com/adverb-rdma/adverb/rdmacm"
 )
 
-// untilEnd returns a context that also ends when a program ends. It is for waiting for something
-// that only this program would do.
+// untilEnd returns a context that also ends when a program ends. The context is for waiting for
+// something that only this program would do.
 func untilEnd(ctx context.Context, p *Process) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -27,8 +27,8 @@ func untilEnd(ctx context.Context, p *Process) (context.Context, context.CancelF
 	return ctx, func() { cancel(nil) }
 }
 
-// listening returns when a program listens on a TCP port. If the program ends instead, it returns
-// an error.
+// listening returns when a program listens on a TCP port. If the program ends instead,
+// listening returns an error.
 func listening(ctx context.Context, side Side, port string, p *Process) error {
 	number, err := strconv.Atoi(port)
 	if err != nil {
@@ -58,8 +58,8 @@ func await(ctx context.Context, t *testing.T, p *Process, text string) {
 	}
 }
 
-// If a server dies at once, waiting for it ends at once, and the error contains what the server has
-// printed.
+// If a server dies at once, waiting for the server ends at once, and the error contains the server's
+// output.
 func TestListeningNever(t *testing.T) {
 	ctx := within(t, patience)
 	h := new(Host) // beside this test, without a lab

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// image is a directory with what guests boot from.
+// image is a directory with the files that guests boot from.
 type image struct {
 	dir    string
 	root   string // a tree of Debian packages
@@ -87,7 +87,7 @@ func prepareIn(ctx context.Context, cache string) (*image, error) {
 	fmt.Fprintln(os.Stderr, "lab: unpacking them")
 	removeOld(cache)
 	made := imageAt(filepath.Join(cache, "new"))
-	if err := os.RemoveAll(made.dir); err != nil { // a process that was killed may have left it
+	if err := os.RemoveAll(made.dir); err != nil { // a process that was killed may have left the directory
 		return nil, err
 	}
 	err = made.make(ctx, apt, archives)
@@ -122,7 +122,7 @@ func (img *image) make(ctx context.Context, apt string, archives []string) error
 	return os.WriteFile(filepath.Join(img.root, "etc", "hosts"), []byte("127.0.0.1 localhost\n::1 localhost\n"), 0o644)
 }
 
-// If an image cannot have guests with some type of device, it contains a file that says why.
+// If an image cannot have guests with some type of device, the image contains a file that says why.
 
 func (img *image) lackFile(device string) string { return filepath.Join(img.dir, "no-"+device) }
 
@@ -182,7 +182,7 @@ func lockFile(name string, how int) (*os.File, error) {
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
 	if how == unix.LOCK_SH {
-		return nil, nil // the lock must last, and the finalizer of an os.File would close it
+		return nil, nil // the lock must last, and the finalizer of an os.File would close the file
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	captureBuffer = 512 << 20 // bytes in the kernel; it counts several times the size of each packet
+	captureBuffer = 512 << 20 // bytes in the kernel, which counts several times the size of each packet
 	captureTick   = 10 * time.Millisecond
 	captureEnd    = 5 * time.Second // a faulty QP may repeat a packet for ever
 	maxFrame      = 1 << 17
@@ -135,7 +135,7 @@ func timestamp(control []byte) time.Time {
 }
 
 // Stop waits until no more frames come, ends the recording, and returns the frames in their order.
-// It fails if a frame was missed, or if the frames do not end.
+// Stop fails if a frame was missed, or if the frames do not end.
 func (c *Capture) Stop() ([]Frame, error) {
 	c.stop.Store(time.Now().UnixNano())
 	<-c.done

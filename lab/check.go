@@ -15,10 +15,10 @@ const maxFaults = 5 // a message lists so many, and counts the others
 // packets are the RoCE packets of a capture that went in one direction.
 type packets struct {
 	right int      // the number of packets with a right ICRC
-	wrong []string // for each other packet, what is wrong with it
+	wrong []string // for each other packet, the packet's fault
 }
 
-// add takes a frame of the capture. It reports whether the frame is a RoCE packet with a right ICRC.
+// add takes a frame of the capture, and reports whether the frame is a RoCE packet with a right ICRC.
 func (p *packets) add(number int, frame []byte) bool {
 	switch err := checkICRC(frame); {
 	case errors.Is(err, errNotRoCE):
@@ -48,7 +48,7 @@ var standardOpcodes = [][2]byte{{0x00, 0x14}, {0x16, 0x17}, {0x1c, 0x1d}, {0x20,
 
 // checkStandard returns an error unless the BTH of a RoCE packet is as the specification has it: an
 // opcode of its own, and zeros where it reserves bits. With routed, WRITE ONLYs must have the mark of
-// adaptive routing. Damaged packets have byte 4 free: the ICRC leaves it out.
+// adaptive routing. Damaged packets have byte 4 free: the ICRC leaves byte 4 out.
 func checkStandard(frame []byte, routed, damaged bool) error {
 	ip, header, err := roceIP(frame)
 	if err != nil {
@@ -83,11 +83,11 @@ func firstOf(faults []string) []string {
 	return faults
 }
 
-// noGuesses are tshark's options that keep it from guessing protocols inside payloads. The payloads
+// noGuesses are options that keep tshark from guessing protocols inside payloads. The payloads
 // are the tests' own, and may look like any protocol by chance. The guessing dissectors are those
 // that `tshark -G heuristic-decodes` lists for infiniband. The last of them takes a payload for
-// Ethernet if the payload begins with an EtherType. It belongs to a protocol that frames need, so
-// only its guessing is disabled.
+// Ethernet if the payload begins with an EtherType. This last dissector belongs to a
+// protocol that frames need, so only its guessing is disabled.
 var noGuesses = []string{
 	"--disable-protocol", "fcoib",
 	"--disable-protocol", "infiniband.eoib",

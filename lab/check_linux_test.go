@@ -106,7 +106,7 @@ func TestPackets(t *testing.T) {
 	}
 }
 
-// What is wrong with packets between two kernels fails no scenario, but is shown.
+// A fault in packets between two kernels fails no scenario, but is shown.
 func TestForeignPackets(t *testing.T) {
 	needTshark(t)
 	before := len(results.notShown)
@@ -142,7 +142,8 @@ func TestForeignPackets(t *testing.T) {
 	}
 }
 
-// What a kernel gets from us is the standard's, but for the mark of adaptive routing and for damage.
+// Packets from us to a kernel follow the standard, but for the mark of adaptive routing and for
+// damage.
 func TestStandardPackets(t *testing.T) {
 	needTshark(t)
 	good := sendFrame(roceFrame(t, "IPv4"), []byte("four"))
@@ -205,7 +206,7 @@ func TestStandardPackets(t *testing.T) {
 	}
 }
 
-// Users type the pattern. It reaches the test through make and two shells.
+// Users type the pattern. The pattern reaches the test through make and two shells.
 func TestRunPattern(t *testing.T) {
 	const name = "TestVerbsStorm/RC_storm/MTU=1500/the_kernel's_packets_lost,_repeated_($x)+ü"
 	got := runPattern(name)
@@ -217,7 +218,8 @@ func TestRunPattern(t *testing.T) {
 	}
 }
 
-// TestCountRepeats: what comes again counts, but for a lone packet of ours after some silence.
+// TestCountRepeats: a packet that comes again counts, but for a lone packet of ours after some
+// silence.
 func TestCountRepeats(t *testing.T) {
 	send := sendFrame(roceFrame(t, "IPv4"), []byte("four"))
 	at := func(ms int, toGuest bool) Frame {

@@ -56,8 +56,8 @@ func beginCM(ctx context.Context, side Side, at cmPort, v6 bool, argv ...string)
 	return p, nil
 }
 
-// startCM starts a program in a guest, and returns when it listens. In guests, one listener serves
-// both IP versions.
+// startCM starts a program in a guest, and returns when the program listens. In guests, one
+// listener serves both IP versions.
 func startCM(ctx context.Context, t *testing.T, g *Guest, at cmPort, argv ...string) *Process {
 	t.Helper()
 	return new(scenario).startCM(ctx, t, g, at, argv...)
@@ -122,8 +122,8 @@ func (h *Host) awaitCM(ctx context.Context, at cmPort, v6 bool) error {
 	})
 }
 
-// wantOutput checks all that a program has printed on one of its outputs. It must be one of the
-// given texts.
+// wantOutput checks the whole text that a program has printed on one of its outputs. The text must be
+// one of the given texts.
 func wantOutput(t *testing.T, what, got string, want ...string) {
 	t.Helper()
 	for _, w := range want {

@@ -56,7 +56,7 @@ func TestConnectionRefused(t *testing.T) {
 		wantRpingRefused(ctx, t, l.Host(), nextAddr(l.Guest(0), false), 8)
 	})
 	cmScenario("rping", "adverb", "no listener", false).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
-		// Only a device that is open answers. The listener on another port keeps it open.
+		// Only a device that is open answers. The listener on another port keeps the device open.
 		cmListen(t, cmDevice(t, l, false), nextAddr(l.Host(), false))
 		wantRpingRefused(ctx, t, l.Guest(0), nextAddr(l.Host(), false), 8)
 	})
@@ -244,7 +244,7 @@ func disconnectAccepted(ctx context.Context, t *testing.T, l *Lab, at netip.Addr
 	wantCMPuppet(t, p, cmPuppetConnects+"ESTABLISHED 0 resources 3/5 'welcome'\nDISCONNECTED 0\n")
 }
 
-// end disconnects unless only the puppet is to do so. It then checks that our end notices the end
+// end disconnects unless only the puppet is to do so. Then end checks that our end notices the end
 // of the connection.
 func (e *cmEnd) end(ctx context.Context, t *testing.T, p *Process, who string) {
 	t.Helper()
@@ -289,7 +289,7 @@ func TestClientKilled(t *testing.T) {
 	killed.run(t, nil)
 }
 
-// rpingTold is what rping's server says first when it is told of the client's end.
+// rpingTold is the first line of rping's server when the server is told of the client's end.
 const rpingTold = "server DISCONNECT EVENT...\nwait for RDMA_"
 
 // endClient sends a signal to the client of a scenario in the middle of its rounds, and returns the
@@ -309,7 +309,7 @@ func endClient(ctx context.Context, t *testing.T, l *Lab, s scenario, sig syscal
 // awaitToldKernel waits until the C server says that its client has disconnected. It does not wait
 // for the server's end, which is local and not always reached. The likely reason: the provider of
 // rxe posts a receive to a QP in the error state without a call to the kernel, so nothing flushes
-// it, and a thread of the server waits for its completion for ever. What the server says after this
+// it, and a thread of the server waits for its completion for ever. The server's output after this
 // differs too, since its threads share one state: a completion may overwrite what the disconnect has
 // set.
 func awaitToldKernel(ctx context.Context, t *testing.T, srv *Process) {

@@ -12,8 +12,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// lostMessages lists conversations that lose a message. It is the first of its kind, on its way out
-// of our device or in.
+// lostMessages lists conversations that lose a message. The lost message is the first of its kind, on
+// its way out of our device or in.
 var lostMessages = []struct {
 	server string // who listens
 	lose   string
@@ -41,9 +41,9 @@ var lostMessages = []struct {
 	{"adverb", "out SIDR_REP", ""},
 }
 
-// Both connection managers repeat a message until it is answered, and the programs at both ends
-// notice nothing. The kernel takes some seconds to repeat one, so all conversations are held at the
-// same time.
+// Both connection managers repeat a message until the message is answered, and the programs at both
+// ends notice nothing. The kernel takes some seconds to repeat one, so all conversations are held
+// at the same time.
 func TestLostMessages(t *testing.T) {
 	needLab(t)
 	for _, server := range []string{"kernel", "adverb"} {
@@ -102,7 +102,8 @@ func loseAnswer(ctx context.Context, t *testing.T, l *Lab, server, lose string, 
 	}
 }
 
-// The guest is killed. All that is under way to it fails in bounded time, with an error that says so.
+// The guest is killed. All work that is under way to the guest fails in bounded time, with an error
+// that says so.
 func TestGuestKilled(t *testing.T) {
 	needLab(t)
 	s := cmScenario("connect, disconnect", "kernel", "guest killed", false)

@@ -107,7 +107,8 @@ func (l *madLoss) middleware() []link.Middleware {
 	return []link.Middleware{one("out", fault.Outgoing), one("in", fault.Incoming)}
 }
 
-// take records a datagram if it is a message, and reports whether it is to be lost.
+// take records a datagram if the datagram is a message, and reports whether the message is to be
+// lost.
 func (l *madLoss) take(way string, d *link.Datagram) bool {
 	const headers = 12 + 8 // BTH and DETH
 	bth, err := wire.DecodeBTH(d.Payload)
@@ -181,11 +182,12 @@ type cmEnd struct {
 	mr   *verbs.MR
 }
 
-// cmParam is what our end offers. The puppet accepts with 2 and 4, and connects with 6 and 7.
+// cmParam holds the parameters that our end offers. The puppet accepts with 2 and 4, and connects
+// with 6 and 7.
 var cmParam = rdmacm.ConnParam{ResponderResources: 5, InitiatorDepth: 3, RetryCount: 7, RNRRetryCount: 7}
 
 // config returns a configuration that posts a receive before the peer can send. The end of the
-// connection is to flush it.
+// connection is to flush the receive.
 func (e *cmEnd) config(data string) *rdmacm.Config {
 	return &rdmacm.Config{PrivateData: []byte(data), Param: &cmParam, Setup: func(c *rdmacm.Conn) (err error) {
 		e.conn = c
@@ -214,8 +216,8 @@ func (e *cmEnd) ended(ctx context.Context, t *testing.T) {
 	}
 }
 
-// close closes the region and the connection, as far as they were made. What stays open keeps the device
-// open, and with it the address that the next scenario needs.
+// close closes the region and the connection, as far as they were made. An object that stays open
+// keeps the device open, and with the device the address that the next scenario needs.
 func (e *cmEnd) close(t *testing.T) {
 	t.Helper()
 	if e.mr != nil {

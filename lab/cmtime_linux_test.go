@@ -43,7 +43,7 @@ func runCmtime(ctx context.Context, t *testing.T, l *Lab, s scenario) {
 		return !ours && cmtimeSynchronises()
 	}
 	serve := []string{"-p", at.port, "-b", anyAddr(s.v6)}
-	if synchronises(server) { // it serves one client, which makes as many connections
+	if synchronises(server) { // the server serves one client, which makes as many connections
 		serve = append(serve, strings.Fields(s.variant)...)
 	}
 	srv := s.startCM(ctx, t, server, at, cmArgv(server, "cmtime", serve...)...)
@@ -74,7 +74,7 @@ func cmtimeSynchronises() bool {
 	return err == nil && bytes.Contains(program, []byte("Server warmup"))
 }
 
-// checkCmtimeRounds checks what such a cmtime prints: a warm-up, a table with QPs, and one without.
+// checkCmtimeRounds checks the output of such a cmtime: a warm-up, a table with QPs, and one without.
 func checkCmtimeRounds(t *testing.T, p *Process, left Result) {
 	t.Helper()
 	out := left.Stdout

@@ -11,7 +11,7 @@ import (
 	"github.com/adverb-rdma/adverb/rdmacm"
 )
 
-// These are what the ends of rping print on stderr when the client leaves. That is no error.
+// The ends of rping print these lines on stderr when the client leaves. The lines are no error.
 const (
 	rpingClientEnd = "client DISCONNECT EVENT...\n"
 	rpingServerEnd = "server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\n"
@@ -22,7 +22,7 @@ const (
 )
 
 // rpingText returns the text that rping sends back and forth in a round, as "rdma-ping-0: ABCDE…".
-// With the NUL behind it, it has size bytes.
+// With the NUL behind the text, the text has size bytes.
 func rpingText(round, size int) string {
 	const first, last = 'A', 'z'
 	b := fmt.Appendf(nil, "rdma-ping-%d: ", round)
@@ -35,7 +35,7 @@ func rpingText(round, size int) string {
 	return string(b[:size-1])
 }
 
-// rpingLines returns what one end prints in all rounds.
+// rpingLines returns the lines that one end prints in all rounds.
 func rpingLines(prefix string, rounds, size int) string {
 	var b strings.Builder
 	for i := range rounds {
@@ -84,7 +84,7 @@ func startRping(ctx context.Context, t *testing.T, l *Lab, s scenario, size int,
 	return srv, append([]string{"-c", "-a", server.Addr(s.v6).String()}, common...)
 }
 
-// checkRping checks what a client has printed. The C program may end before it notices that it has
+// checkRping checks the output of a client. The C program may end before it notices that it has
 // disconnected.
 func checkRping(t *testing.T, s scenario, client Result, rounds, size int) {
 	t.Helper()
@@ -152,7 +152,7 @@ func TestRpingPersistent(t *testing.T) {
 	})
 }
 
-// rpingRoundMark begins what a client prints in each round.
+// rpingRoundMark begins the text that a client prints in each round.
 const rpingRoundMark = "ping data: rdma-ping-"
 
 func rpingRound(i int) string { return fmt.Sprint(rpingRoundMark, i, ": ") }
@@ -190,7 +190,7 @@ func interrupt(t *testing.T, p *Process) {
 	}
 }
 
-// transcripts are what a server and its client print on stdout.
+// transcripts are the texts that a server and its client print on stdout.
 type transcripts struct{ server, client string }
 
 var cmatoseLines = transcripts{
@@ -208,7 +208,8 @@ func (want transcripts) check(t *testing.T, left []Result) {
 	wantOutput(t, "the client's stderr", left[1].Stderr, "")
 }
 
-// The program cmatose takes any size. It sends whatever is in its memory, and compares nothing.
+// The program cmatose takes any size. The program sends whatever is in its memory, and compares
+// nothing.
 func TestCmatose(t *testing.T) {
 	needLab(t)
 	cmRows("cmatose", func(s scenario) {

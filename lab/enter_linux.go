@@ -39,7 +39,7 @@ func Enter() error {
 
 func inside() bool { return os.Getenv(insideEnv) == strconv.Itoa(os.Getpid()) }
 
-// enter is Enter for a process outside. It returns only if it fails.
+// enter is Enter for a process outside. The function returns only on failure.
 func enter() error {
 	if err := possible(); err != nil {
 		return err
@@ -86,7 +86,7 @@ func enter() error {
 	return fmt.Errorf("execute %s: %w", exe, syscall.Exec(exe, os.Args, os.Environ()))
 }
 
-// possible returns an error that says what this machine lacks, or nil.
+// possible returns an error that names the things that this machine lacks, or nil.
 func possible() error {
 	if runtime.GOARCH != "amd64" {
 		return fmt.Errorf("it has no guests for %s, only for amd64", runtime.GOARCH)
@@ -109,7 +109,7 @@ func possible() error {
 	return f.Close()
 }
 
-// capabilities are what the lab needs of root. Containers have the last two by default.
+// capabilities are the powers of root that the lab needs. Containers have the last two by default.
 var capabilities = []struct {
 	name string
 	bit  int

@@ -68,7 +68,8 @@ func (g *Guest) Addr(v6 bool) netip.Addr {
 // addresses there.
 func (g *Guest) GIDIndex(v6 bool) int { return g.gids[g.Addr(v6)] }
 
-// Boot starts the guest, and returns when it is ready. After Kill, the guest may be booted again.
+// Boot starts the guest, and returns when the guest is ready. After Kill, the guest may be booted
+// again.
 func (g *Guest) Boot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootPatience, fmt.Errorf("not ready after %v", bootPatience))
 	defer cancel()
@@ -176,7 +177,7 @@ func (g *Guest) Kill() {
 	}
 }
 
-// Console returns what the guest's kernel and its first process have printed.
+// Console returns the text that the guest's kernel and its first process have printed.
 func (g *Guest) Console() string { return g.console.String() }
 
 // Start runs a program in the guest. The program is killed when ctx ends.
@@ -200,7 +201,7 @@ func (g *Guest) dial(ctx context.Context) (net.Conn, error) {
 func (g *Guest) StartRequest(ctx context.Context, req agent.Request) (*Process, error) {
 	p := newProcess(g.name, req.Argv)
 	ctx, cancel := context.WithCancelCause(ctx)
-	gone := g.gone // the next boot replaces it
+	gone := g.gone // the next boot replaces g.gone
 	go func() {
 		select {
 		case <-gone: // a dead guest sends nothing that would end the connection
@@ -228,7 +229,7 @@ func (g *Guest) StartRequest(ctx context.Context, req agent.Request) (*Process, 
 
 var errGuestGone = errors.New("the guest has gone")
 
-// call hands a request to the agent. It closes the connection when ctx ends.
+// call hands a request to the agent. The connection closes when ctx ends.
 func (g *Guest) call(ctx context.Context, req agent.Request, p *Process) (*agent.Command, error) {
 	conn, err := g.dial(ctx)
 	if err == nil {

@@ -26,7 +26,7 @@ const (
 )
 
 // roceIP returns the IP packet in an Ethernet frame, and the length of its IP header. If the frame
-// is not RoCE v2, it returns errNotRoCE.
+// is not RoCE v2, the function returns errNotRoCE.
 func roceIP(frame []byte) (ip []byte, header int, err error) {
 	if len(frame) < etherHeader {
 		return nil, 0, errNotRoCE
@@ -50,7 +50,7 @@ func roceIP(frame []byte) (ip []byte, header int, err error) {
 	return ip[:total], header, nil
 }
 
-// checkICRC checks the ICRC in a frame. If the frame is not RoCE v2, it returns errNotRoCE.
+// checkICRC checks the ICRC in a frame. If the frame is not RoCE v2, checkICRC returns errNotRoCE.
 func checkICRC(frame []byte) error {
 	ip, header, err := roceIP(frame)
 	if err != nil {
@@ -90,7 +90,7 @@ func icrcOf(packet []byte, header int) uint32 {
 	udp := ip + header
 	ones(udp+6, udp+7)           // checksum
 	ones(udp + udpHeader + 4)    // FECN, BECN and reserved bits of the BTH
-	return ethernetCRC32(masked) // a packet has it with the least significant byte first
+	return ethernetCRC32(masked) // a packet has the CRC with the least significant byte first
 }
 
 // ethernetCRC32 computes the CRC-32 of Ethernet by division, bit by bit. Each byte's least

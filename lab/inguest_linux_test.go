@@ -151,8 +151,8 @@ func TestInGuest(t *testing.T) {
 const leastPassed = 200
 
 // waitWhilePrinting waits until a program has ended. The program may take as long as it likes while
-// it keeps printing: how long all of it takes depends on the machine. If it prints nothing for a
-// while, it is killed.
+// it keeps printing: the time of the whole program depends on the machine. A program that
+// prints nothing for a while is killed.
 func waitWhilePrinting(ctx context.Context, p *Process) (stdout string, err error) {
 	for silent := false; !silent; {
 		_, more := p.stdout.contains("")

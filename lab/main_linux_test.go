@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 	case os.Getenv(bystanderEnv) != "":
 		os.Exit(bystander())
 	case mode == required:
-		// If something is missing, the run fails with one message. Skipping every test would hide it.
+		// If something is missing, the run fails with one message. Skipping every test would hide
+		// the lack.
 		if err := ready(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -111,7 +112,7 @@ func network(t *testing.T, mtu int) *Lab {
 	return started.lab
 }
 
-// ownLab starts a lab for one test. It is closed at the end of the test.
+// ownLab starts a lab for one test. The lab is closed at the end of the test.
 func ownLab(ctx context.Context, t *testing.T, cfg Config) *Lab {
 	t.Helper()
 	l, err := Start(ctx, cfg)

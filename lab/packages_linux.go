@@ -87,7 +87,7 @@ func download(ctx context.Context, dir string, packages, archives []string) erro
 	return nil
 }
 
-// unpack extracts archives into one tree. It leaves out files that the lab does not need.
+// unpack extracts archives into one tree, and leaves out files that the lab does not need.
 func unpack(ctx context.Context, dir string, archives []string, root string) error {
 	for _, d := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
 		if err := os.MkdirAll(filepath.Join(root, "usr", d), 0o755); err != nil {

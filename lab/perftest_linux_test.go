@@ -41,7 +41,7 @@ func TestPerftest(t *testing.T) {
 						break
 					}
 					s := scenario{family: "perftest", program: p.name, server: server, v6: v6, mtu: mtus[0], variant: flags}
-					// What is not acknowledged goes one way.
+					// Messages that are not acknowledged go one way.
 					unacknowledged := strings.Contains(flags, "-c U") && !strings.Contains(flags, "-R") && !strings.Contains(flags, "-b")
 					s.check.oneWay = unacknowledged && strings.HasSuffix(p.name, "_bw")
 					s.run(t, func(ctx context.Context, t *testing.T, l *Lab) { p.run(ctx, t, l, s) })

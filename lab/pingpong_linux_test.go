@@ -41,7 +41,8 @@ func (p *pingpong) sizes(mtu int) []int {
 	return []int{1, 4095, 65536, 1048576}
 }
 
-// rounds returns a number of rounds. It is smaller for larger messages, because emulation is slow.
+// rounds returns a number of rounds. The number is smaller for larger messages, because emulation
+// is slow.
 func rounds(size int) int { return max(6, min(400, 1<<20/size)) }
 
 func TestPingpong(t *testing.T) {

@@ -133,7 +133,7 @@ Other Packages main https://c.invalid/apt bookworm
 	wantError(t, err, "trixie", `"noble"`, "apt-get update")
 }
 
-// An image without siw serves guests with rxe, and says why it has no siw.
+// An image without siw serves guests with rxe, and says why the image has no siw.
 func TestNoSiw(t *testing.T) {
 	img := imageAt(t.TempDir())
 	if err := img.setLack(deviceSiw, errors.New("make: no space left")); err != nil {
@@ -189,7 +189,8 @@ func TestReadTree(t *testing.T) {
 	wantError(t, readTree(exec.CommandContext(ctx, "yes"), func(io.Reader) error { return errors.New("disk full") }), "disk full")
 }
 
-// What a command has started ends with the command: otherwise the read of its stdout would not end.
+// Processes that a command has started end with the command: otherwise the read of its stdout would
+// not end.
 func TestRunTree(t *testing.T) {
 	needRoot(t)
 	ctx := within(t, patience)
@@ -220,7 +221,7 @@ func TestGuestGone(t *testing.T) {
 		close(g.gone)
 		<-t.Context().Done()
 	}()
-	// The request is longer than what buffers hold.
+	// The request is longer than the buffers' contents can be.
 	_, err = g.StartRequest(t.Context(), agent.Request{Argv: []string{"cat"}, Stdin: make([]byte, 16<<20)})
 	wantError(t, err, "cat", errGuestGone.Error())
 }

@@ -48,7 +48,7 @@ func newProcess(where string, argv []string) *Process {
 // String returns the side on which the program runs, and its command line.
 func (p *Process) String() string { return p.name }
 
-// Signal sends a signal to the program and to all that it started.
+// Signal sends a signal to the program and to all processes that the program started.
 func (p *Process) Signal(sig syscall.Signal) error { return p.signal(sig) }
 
 // Done is closed when the program has ended.
@@ -88,7 +88,7 @@ func (p *Process) AwaitOutput(ctx context.Context, text string) error {
 	}
 }
 
-// Report says all that is known about a process, for messages.
+// Report returns everything that is known about a process, for messages.
 func (p *Process) Report() string {
 	state := "still runs"
 	select {
@@ -109,7 +109,7 @@ func (p *Process) Report() string {
 	return b.String()
 }
 
-// output collects what a program writes.
+// output collects the text that a program writes.
 type output struct {
 	mu   sync.Mutex
 	text strings.Builder

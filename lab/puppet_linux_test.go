@@ -30,7 +30,7 @@ type puppet struct {
 //go:embed testdata/puppet.py
 var puppetScript []byte
 
-// puppetPort is the TCP port of the program. It belongs to no protocol that tshark would try to
+// puppetPort is the TCP port of the program. The port belongs to no protocol that tshark would try to
 // decode.
 const puppetPort = 4
 

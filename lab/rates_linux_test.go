@@ -71,7 +71,7 @@ func sockets(t *testing.T, g *Guest) {
 type rates struct {
 	t              *testing.T
 	g              *Guest
-	device         string // what the guest has: deviceSiw or deviceRxe
+	device         string // the guest's device: deviceSiw or deviceRxe
 	program, flags string
 }
 

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// packages are the names of the packages that the lab needs. Apt-get adds what they depend on.
+// packages are the names of the packages that the lab needs. Apt-get adds the packages that these
+// depend on.
 var packages = []string{
 	"linux-image-amd64", // the kernel of the cloud flavour has no rdma_rxe
 	"busybox-static",

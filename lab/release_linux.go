@@ -23,7 +23,8 @@ const (
 	osRelease = "/etc/os-release"
 )
 
-// checkRelease refuses what is no release's name, since it becomes the name of a directory.
+// checkRelease refuses a text that is no release's name, since the name becomes the name of a
+// directory.
 func checkRelease(release string) error {
 	if strings.Trim(release, "abcdefghijklmnopqrstuvwxyz") != "" {
 		return fmt.Errorf("release %q: Debian's releases have names such as bookworm and trixie", release)
@@ -82,7 +83,7 @@ func updateRelease(ctx context.Context, dir string) error {
 }
 
 // releaseSources returns apt's sources of a release: those of this system, with one name in place of the
-// other. own is the text of os-release, and list is what apt-get indextargets prints.
+// other. own is the text of os-release, and list is the output of apt-get indextargets.
 func releaseSources(release, own, list string) (string, error) {
 	codename := codename(own)
 	var sources strings.Builder

@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// results are what this run has shown. README.md lists them.
+// results are the outcomes that this run has shown. README.md lists the results.
 var results resultTable
 
 type resultTable struct {
@@ -87,7 +87,7 @@ func notShown(t *testing.T, err error) {
 	t.SkipNow()
 }
 
-// report says what the run has not shown.
+// report lists the outcomes that the run has not shown.
 func (r *resultTable) report(w io.Writer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -72,7 +72,7 @@ func (s *scenario) name() string {
 	return strings.ReplaceAll(strings.Join(parts, "/"), " ", "_")
 }
 
-// run runs f as a subtest. It captures and checks the packets, and records the outcome in the
+// run runs f as a subtest. run captures and checks the packets, and records the outcome in the
 // results.
 func (s scenario) run(t *testing.T, f func(ctx context.Context, t *testing.T, l *Lab)) {
 	if s.leftOut != "" {
@@ -122,7 +122,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 }
 
 // revive boots a guest if it is dead because an earlier scenario has failed. Otherwise all later
-// scenarios would wait for it.
+// scenarios would wait for the guest.
 func revive(t *testing.T, g *Guest) {
 	t.Helper()
 	if g.alive() {
@@ -227,8 +227,8 @@ func (s *scenario) checkPackets(t *testing.T, captured []Frame, fault func(forma
 	}
 }
 
-// strangePackets returns what is not the standard's in packets from us to a kernel. Between two ends
-// of ours such packets are right, and those between two kernels are not ours.
+// strangePackets returns the deviations from the standard in packets from us to a kernel. Between
+// two ends of ours such packets are right, and those between two kernels are not ours.
 func (s *scenario) strangePackets(frames []Frame, numbers []int) (strange []string) {
 	if s.family == ownGuestFamily || s.foreign {
 		return nil
@@ -344,7 +344,7 @@ func explain(t *testing.T, g *Guest) {
 	if _, since, _ := strings.Cut(out, g.Device+": added"); since != "\n" { // messages of the boot are left out
 		t.Logf("the kernel of %v: %s", g, tail(since, dmesgLines))
 	}
-	for _, file := range []string{"/proc/net/dev", "/proc/net/snmp"} { // what it has dropped
+	for _, file := range []string{"/proc/net/dev", "/proc/net/snmp"} { // the kernel's counts of dropped packets
 		if out, err := g.Run(ctx, "cat", file); err == nil {
 			t.Logf("%s of %v since it was booted: %s", file, g, out)
 		}

@@ -18,7 +18,8 @@ type siwHost struct{ *Host }
 // Device returns the name of a device with that address alone.
 func (h siwHost) Device(v6 bool) string { return fmt.Sprintf("iw_%s@%v", h.Interface, h.Addr(v6)) }
 
-// Start runs a program. With the flag -keep it captures what it sends and receives.
+// Start runs a program. With the flag -keep, Start captures the packets that the program sends and
+// receives.
 func (h siwHost) Start(ctx context.Context, argv ...string) (*Process, error) {
 	env := []string{"env", "ADVERB_IWARP=1"}
 	if *keepFlag != "" {

@@ -47,7 +47,7 @@ func asTree(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// errEnough is returned by the reader of readTree when it has read enough.
+// errEnough is returned by the reader of readTree when the reader has read enough.
 var errEnough = errors.New("enough")
 
 // readTree is runTree for a command whose output goes to a reader. When the reader fails, or has

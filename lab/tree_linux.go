@@ -62,7 +62,7 @@ func newTree(ctx context.Context, cache string, packages []string) (*Tree, error
 	}
 	removeOld(cache)
 	made := filepath.Join(cache, "new")
-	if err := os.RemoveAll(made); err != nil { // a process that was killed may have left it
+	if err := os.RemoveAll(made); err != nil { // a process that was killed may have left the directory
 		return nil, err
 	}
 	if err := unpack(ctx, apt, archives, filepath.Join(made, "root")); err != nil {

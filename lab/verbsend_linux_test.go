@@ -15,7 +15,7 @@ const (
 )
 
 // begin starts a long transfer. When the transfer is under way, begin cuts the network and returns,
-// so the transfer cannot be completed. What our device sends is then lost, until mend.
+// so the transfer cannot be completed. Packets that our device sends are then lost, until mend.
 func begin(ctx context.Context, t *testing.T, p *verbsPair, from, to verbsEnd, op verbs.Opcode) {
 	t.Helper()
 	src, dst := from.mem(transferSize, everything), to.mem(transferSize, everything)
@@ -95,7 +95,8 @@ func TestVerbsDisconnect(t *testing.T) {
 				from.fail()
 				p.far.mend()
 				broken(t, from, verbs.WCFlushErr)
-				// Nobody tells the responder. It learns of the failure when it sends something.
+				// Nobody tells the responder. The responder learns of the failure by sending
+				// something.
 				src := to.mem(8, everything)
 				to.send(verbs.SendWR{ID: 6, Op: verbs.OpSend, SGList: []verbs.SGE{src.sge(0, 8)}})
 				failed(t, to, 6, verbs.WCRetryExceeded)

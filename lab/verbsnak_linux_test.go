@@ -59,7 +59,7 @@ func TestVerbsRNR(t *testing.T) {
 // refusalCase is a request that the responder must refuse.
 type refusalCase struct {
 	variant string
-	access  verbs.Access // what both QPs allow; 0 means everything
+	access  verbs.Access // the access that both QPs allow; 0 means everything
 	request func(from, to verbsEnd) refusal
 	status  verbs.WCStatus // of the request, at the requester
 	recv    verbs.WCStatus // of the receive, at the responder; 0 if there is no receive
@@ -71,7 +71,7 @@ type refusal struct {
 	untouched    []filledMemory
 }
 
-// filledMemory is a part of a region, and what it must contain.
+// filledMemory is a part of a region, and the contents that the part must have.
 type filledMemory struct {
 	what string
 	mem  memory

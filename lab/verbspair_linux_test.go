@@ -14,7 +14,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// verbsEnd is a QP with its CQ. It belongs to our device or to the kernel's.
+// verbsEnd is a QP with its CQ. The QP belongs to our device or to the kernel's.
 type verbsEnd interface {
 	String() string
 	mem(n int, access verbs.Access) memory
@@ -50,7 +50,7 @@ const (
 	labQKey      = 0x11111111
 )
 
-// pairOptions say how two QPs are connected. A comment names what a zero value means.
+// pairOptions say how two QPs are connected. A comment names the meaning of a zero value.
 type pairOptions struct {
 	typ         verbs.QPType // RC
 	middleware  []link.Middleware
@@ -68,8 +68,8 @@ type pairOptions struct {
 type verbsPair struct {
 	us     *ourEnd
 	kernel *puppet
-	far    *watch // sees what is on the wire
-	near   *watch // sees what our device sends and receives
+	far    *watch // sees the packets on the wire
+	near   *watch // sees the packets that our device sends and receives
 }
 
 // ends returns the requester and the responder.
@@ -289,7 +289,7 @@ func content(n int, seed byte) []byte {
 	return data
 }
 
-// done takes the next completion. It must be a success of that work request.
+// done takes the next completion. The completion must be a success of that work request.
 func done(t testing.TB, e verbsEnd, id uint64, op verbs.WCOpcode) verbs.WC {
 	t.Helper()
 	wc := e.next()
@@ -299,7 +299,7 @@ func done(t testing.TB, e verbsEnd, id uint64, op verbs.WCOpcode) verbs.WC {
 	return wc
 }
 
-// failed takes the next completion. It must have that status.
+// failed takes the next completion. The completion must have that status.
 func failed(t testing.TB, e verbsEnd, id uint64, status verbs.WCStatus) {
 	t.Helper()
 	if wc := e.next(); wc.Status != status || wc.ID != id {
@@ -349,7 +349,7 @@ func same(t testing.TB, what string, got, want []byte) {
 func (s scenario) pair(t *testing.T, o pairOptions, f func(ctx context.Context, t *testing.T, p *verbsPair)) {
 	s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
 		p := connectVerbs(ctx, t, l, s, o)
-		defer p.explain(t) // t.Fatal runs it too
+		defer p.explain(t) // t.Fatal runs the deferred call too
 		f(ctx, t, p)
 	})
 }

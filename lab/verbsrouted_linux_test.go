@@ -12,7 +12,7 @@ import (
 )
 
 // The form of WRITEs that switches may route packet by packet is within the specification: the kernel takes it. And
-// what overtakes the kernel's packets is no loss for a QP of ours that was told so.
+// a packet that overtakes the kernel's packets is no loss for a QP of ours that was told so.
 func TestVerbsRouted(t *testing.T) {
 	needLab(t)
 	const size = 64 << 10

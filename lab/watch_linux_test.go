@@ -89,7 +89,7 @@ func (w *watch) nak(syndrome byte) (n int) {
 	return n
 }
 
-// await returns when f returns true. It calls f after each batch of packets.
+// await returns when f returns true. await calls f after each batch of packets.
 func (w *watch) await(ctx context.Context, f func() bool) error {
 	for {
 		w.mu.Lock()
@@ -106,14 +106,14 @@ func (w *watch) await(ctx context.Context, f func() bool) error {
 	}
 }
 
-// hold keeps back what goes out, until release.
+// hold keeps back the packets that go out, until release.
 func (w *watch) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.holding = true
 }
 
-// release sends what hold has kept back, and ends the holding.
+// release sends the packets that hold has kept back, and ends the holding.
 func (w *watch) release() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -55,18 +55,19 @@ func (c *Command) read(stdout, stderr io.Writer) {
 	}
 }
 
-// Signal sends a signal to the command and to all that it started.
+// Signal sends a signal to the command and to all processes that the command started.
 func (c *Command) Signal(sig syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return writeFrame(c.conn, frameSignal, []byte{byte(sig)})
 }
 
-// Close closes the connection. The agent then kills what still runs.
+// Close closes the connection. The agent then kills the processes that still run.
 func (c *Command) Close() error { return c.conn.Close() }
 
 // Done is closed when the command has ended, or the guest has gone.
 func (c *Command) Done() <-chan struct{} { return c.done }
 
-// Status says how the command ended. Call it after Done. It returns an error if the guest has gone.
+// Status says how the command ended. Call Status after Done. Status returns an error if the guest has
+// gone.
 func (c *Command) Status() (Status, error) { return c.status, c.err }

@@ -11,7 +11,7 @@ import (
 
 const pollInterval = 3 * time.Millisecond
 
-// Poll calls f until it returns true. Use it for tables of the kernel, whose changes are no events.
+// Poll calls f until f returns true. Use Poll for tables of the kernel, whose changes are no events.
 // Poll returns an error only when ctx ends.
 func Poll(ctx context.Context, f func() bool) error {
 	tick := time.NewTicker(pollInterval)

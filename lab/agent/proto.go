@@ -1,10 +1,10 @@
-// Package agent runs commands in a guest of the lab. It contains the protocol, the guest's end
-// ([Serve]) and the host's end ([Start]).
+// Package agent runs commands in a guest of the lab. The package contains the protocol, the guest's
+// end ([Serve]) and the host's end ([Start]).
 //
-// Each TCP connection runs one command. The host sends a request, and may send signals after it.
-// While the command runs, the guest sends what it writes to stdout and stderr. At the end, the
+// Each TCP connection runs one command. The host sends a request, and may send signals after the
+// request. While the command runs, the guest sends the command's stdout and stderr. At the end, the
 // guest sends the status and closes the connection. If the connection ends earlier, the guest kills
-// the command and all that it started.
+// the command and all processes that the command started.
 package agent
 
 import (
@@ -29,22 +29,22 @@ const (
 	frameStatus  = 'x' // JSON of a Status
 )
 
-// Request says what the agent is to run.
+// Request names the command that the agent is to run.
 type Request struct {
 	Argv  []string `json:",omitempty"`
 	Env   []string `json:",omitempty"` // in addition to the agent's environment
 	Stdin []byte   `json:",omitempty"`
 
-	// AwaitTCP is a TCP port, or 0. If it is set, the agent runs no command, and sends the status
-	// when a socket listens on the port.
+	// AwaitTCP is a TCP port, or 0. If AwaitTCP is set, the agent runs no command, and sends the
+	// status when a socket listens on the port.
 	AwaitTCP int `json:",omitempty"`
 }
 
 // Status says how a command ended.
 type Status struct {
 	Code   int    // exit status, or -1
-	Signal string `json:",omitempty"` // the signal that ended it, such as "killed"
-	Err    string `json:",omitempty"` // why it did not run
+	Signal string `json:",omitempty"` // the signal that ended the command, such as "killed"
+	Err    string `json:",omitempty"` // why the command did not run
 }
 
 func (s Status) String() string {

@@ -41,7 +41,7 @@ func serve(conn net.Conn) {
 	writeJSON(s, frameStatus, s.run(ctx, req))
 }
 
-// session is a connection, and the command that runs for it.
+// session is a connection, and the command that runs for the connection.
 type session struct {
 	conn  net.Conn
 	mu    sync.Mutex // guards writes to conn
@@ -110,7 +110,7 @@ func Wait(cmd *exec.Cmd) Status {
 	return status
 }
 
-// stream sends what a command writes to one of its outputs.
+// stream sends the text that a command writes to one of its outputs.
 type stream struct {
 	s    *session
 	kind byte

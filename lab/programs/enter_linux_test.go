@@ -91,7 +91,7 @@ func outside() (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	runtime.LockOSThread() // Pdeathsig asks for it
+	runtime.LockOSThread() // Pdeathsig asks for a locked thread
 	cmd := exec.Command(exe, os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), treeEnv+"="+tree.Root, archivesEnv+"="+strings.Join(tree.Archives, " "), "TMPDIR="+work)
@@ -106,7 +106,7 @@ func outside() (int, error) {
 	return 0, err
 }
 
-// prepareInside mounts in the tree what programs need, and brings the network up.
+// prepareInside makes the mounts that programs need in the tree, and brings the network up.
 func prepareInside(root string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keep mounts apart: %w", err)
@@ -122,7 +122,7 @@ func prepareInside(root string) error {
 	}{
 		{root, root, "", unix.MS_BIND, ""},
 		{"proc", in("proc"), "proc", 0, ""},
-		{"/dev", in("dev"), "", unix.MS_BIND, ""}, // without what is mounted below it
+		{"/dev", in("dev"), "", unix.MS_BIND, ""}, // without the mounts below /dev
 		{"shm", in("dev/shm"), "tmpfs", 0, "mode=1777"},
 		{"sysfs", in("sys"), "sysfs", unix.MS_RDONLY, ""},
 		{"tmp", in("tmp"), "tmpfs", 0, "mode=1777"},

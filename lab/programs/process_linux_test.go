@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// patience is how long a program may take, on a machine that is busy.
+	// patience is the time that a program may take, on a machine that is busy.
 	patience = 5 * time.Minute
 	nobody   = 65534
 	adverb   = "/run/adverb" // the tool, in the tree
@@ -81,7 +81,7 @@ func (b *buffer) await(ctx context.Context, text string) error {
 	}
 }
 
-// start starts a program. The test's end kills it.
+// start starts a program. The test's end kills the program.
 func start(ctx context.Context, t *testing.T, env []string, argv ...string) *process {
 	t.Helper()
 	p := &process{name: strings.Join(argv, " "), done: make(chan struct{})}
@@ -115,7 +115,8 @@ func (p *process) signal(sig syscall.Signal) error { return p.cmd.Process.Signal
 // wait waits until the program has ended.
 func (p *process) wait() { <-p.done }
 
-// listens waits until the program listens on a TCP port, and reports whether it does. It does not if it ends before.
+// listens waits until the program listens on a TCP port, and reports whether the program listens. A program that ends
+// before does not listen.
 func (p *process) listens(ctx context.Context, port int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -129,7 +130,7 @@ func (p *process) listens(ctx context.Context, port int) error {
 	return agent.AwaitTCP(ctx, port)
 }
 
-// report says all that is known about a program, for messages.
+// report returns everything that is known about a program, for messages.
 func (p *process) report() string {
 	state := "still runs"
 	select {

@@ -115,7 +115,7 @@ func (r *resultTable) finish(name string, archives []string, update bool) error 
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if r.lack != "" { // a fault that is not ours: the page keeps what an earlier run has shown
+	if r.lack != "" { // a fault that is not ours: the page keeps the results of an earlier run
 		fmt.Fprintln(os.Stderr, "programs: NOT SHOWN, by a fault that is not ours:", r.lack)
 		if _, suite, ok := strings.Cut(have, suiteHead); ok {
 			r.suite = suiteHead + strings.TrimSuffix(suite, "\n")
@@ -140,7 +140,7 @@ func withoutVersions(results string) string {
 	return before + after
 }
 
-// cutResults returns what stands before the results, the results, and what stands after them.
+// cutResults returns the text before the results, the results, and the text after the results.
 func cutResults(text []byte) (before, results, after string, err error) {
 	a, rest, ok := bytes.Cut(text, []byte(resultsBegin))
 	b, c, ok2 := bytes.Cut(rest, []byte(resultsEnd))

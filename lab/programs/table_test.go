@@ -15,7 +15,7 @@ type row struct {
 	port int
 	// client are the client's arguments after the server's address.
 	client string
-	// stays says that the server serves until it is killed.
+	// stays says that the server serves until the server is killed.
 	stays bool
 	// tool is the command of adverb that takes each end's place in turn, if there is one.
 	tool string
@@ -27,11 +27,11 @@ type row struct {
 	prints string
 	// leaves are files that the program leaves, by a fault of its own.
 	leaves string
-	// note says what the row needed, or why it is refused.
+	// note names the row's need, or says why the row is refused.
 	note string
 }
 
-// packages are those of the families, and what their scripts need.
+// packages are those of the families, and those that the families' scripts need.
 var packages = []string{
 	"bash", "coreutils", "dash", "iproute2",
 	"ibverbs-utils", "perftest", "python3-pyverbs", "libfabric-bin", "ucx-utils", "openmpi-bin", "python3-mpi4py", "qperf",
@@ -137,7 +137,7 @@ var table = []family{
 	}},
 }
 
-// xrcFiles are what programs leave that found no XRC.
+// xrcFiles are the files that programs leave that found no XRC.
 const xrcFiles = tmp + "xrc_domain " + tmp + "xrc_domain_client " + tmp + "xrc_domain_server"
 
 const tmp = "/tmp" + "/"
