@@ -109,6 +109,15 @@ func ParseWrite(b []byte) (Command, error) {
 	return c, nil
 }
 
+// ParseDoorbell parses the command that rxe's provider writes for each list of work requests that it has put into a send
+// queue: a PostSend without any. It returns the QP's handle, and false for every other command. It allocates nothing.
+func ParseDoorbell(b []byte) (qpHandle uint32, ok bool) {
+	if len(b) != PostSendSize || CommandNumber(native.Uint32(b)) != CmdPostSend || 4*int(native.Uint16(b[4:])) != len(b) {
+		return 0, false
+	}
+	return native.Uint32(b[HeaderSize+8:]), true
+}
+
 // IoctlVerbs is the request of the only ioctl of uverbs: RDMA_VERBS_IOCTL.
 const IoctlVerbs = 0xc0181b01
 

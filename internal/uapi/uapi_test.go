@@ -60,6 +60,27 @@ func TestParseWrite(t *testing.T) {
 	}
 }
 
+// TestParseDoorbell tells the doorbell from other commands, and finds the QP as the general way does.
+func TestParseDoorbell(t *testing.T) {
+	b := Append(nil, Header{Command: uint32(CmdPostSend), InWords: PostSendSize / 4, OutWords: 1})
+	b = Append(b, PostSend{Response: 0x1111, QPHandle: 77, WRCount: 1, SGECount: 2, WQESize: 3})
+	if qp, ok := ParseDoorbell(b); !ok || qp != 77 {
+		t.Errorf("got QP %d, %v, want 77", qp, ok)
+	}
+	if n := testing.AllocsPerRun(100, func() { ParseDoorbell(b) }); n != 0 {
+		t.Errorf("it allocates %v times, want never", n)
+	}
+	other := bytes.Clone(b)
+	other[0] = byte(CmdPostRecv)
+	words := bytes.Clone(b)
+	words[4]++
+	for name, b := range map[string][]byte{"nothing": nil, "a part": b[:len(b)-1], "more": append(bytes.Clone(b), 0), "another command": other, "another length": words} {
+		if qp, ok := ParseDoorbell(b); ok {
+			t.Errorf("%s: got QP %d, want none", name, qp)
+		}
+	}
+}
+
 // TestIoctl parses an INVOKE_WRITE, whose input is inside where it is short, and in the program's memory where not.
 func TestIoctl(t *testing.T) {
 	attrs := []Attr{

@@ -24,9 +24,7 @@ type area struct {
 
 const (
 	areaSize = 1 << 60
-	// DoorbellBase is where in the descriptor of a program doorbells land that nobody is told of: behind all queues.
-	DoorbellBase = 1 << 59
-	page         = 4096
+	page     = 4096
 )
 
 func newArea(name string) (*area, error) {
@@ -61,7 +59,7 @@ func (a *area) take(n int) (*piece, error) {
 	off := a.next
 	if l := a.free[size]; len(l) > 0 {
 		off = l[len(l)-1]
-	} else if off+size > DoorbellBase {
+	} else if off+size > areaSize {
 		return nil, unix.ENOMEM
 	}
 	b, err := unix.Mmap(int(a.file.Fd()), off, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)

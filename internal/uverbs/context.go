@@ -135,18 +135,6 @@ func (c *Context) File() *os.File { return c.area.file }
 // Device is the context's device.
 func (c *Context) Device() *verbs.Device { return c.dev }
 
-// QP returns the QP with a number, for the connection manager.
-func (c *Context) QP(qpn verbs.QPN) (*verbs.QP, bool) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for _, q := range c.qps {
-		if q.v.QPN() == qpn {
-			return q.v, true
-		}
-	}
-	return nil, false
-}
-
 // Close ends all that the program has made by the context: the program has closed the device, or has ended.
 func (c *Context) Close() error {
 	c.mu.Lock()
@@ -315,10 +303,7 @@ func (c *Context) handle() uint32 {
 	for {
 		c.next++
 		h := c.next
-		used := false
-		for _, has := range []bool{has(c.pds, h), has(c.mrs, h), has(c.mws, h), has(c.cqs, h), has(c.qps, h), has(c.srqs, h), has(c.ahs, h)} {
-			used = used || has
-		}
+		used := has(c.pds, h) || has(c.mrs, h) || has(c.mws, h) || has(c.cqs, h) || has(c.qps, h) || has(c.srqs, h) || has(c.ahs, h)
 		if h != 0 && !used {
 			return h
 		}

@@ -109,7 +109,9 @@ func TestManyPosts(t *testing.T) {
 func TestReceiveAfterMessage(t *testing.T) {
 	x, y, xcq, ycq := two(t)
 	x.post(send{id: 1, op: verbs.OpSend, flags: verbs.SendSignaled | verbs.SendInline, inline: []byte("early")})
-	c, _ := x.p.c.QP(verbs.QPN(x.qpn))
+	x.p.c.mu.RLock()
+	c := x.p.c.qps[x.handle].v
+	x.p.c.mu.RUnlock()
 	for end := time.Now().Add(timeout); ; {
 		counters, err := c.Counters()
 		if err != nil {

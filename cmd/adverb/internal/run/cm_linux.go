@@ -65,14 +65,11 @@ type cmFile struct {
 }
 
 // cmCaller is the program in a call of rdma_cm.
-type cmCaller struct {
-	caller
-	claims bool // the call hands something out once
-}
+type cmCaller struct{ caller }
 
 // WriteMemory implements ucma.Caller. An event that the program has got must not be lost to a signal.
 func (c cmCaller) WriteMemory(addr uint64, b []byte) error {
-	if c.claims && !c.Claim() {
+	if !c.Claim() {
 		return unix.EINTR
 	}
 	return c.caller.WriteMemory(addr, b)
@@ -101,7 +98,7 @@ func (f *cmFile) Ioctl(c *supervisor.Call, _ uint32, _ uint64) { c.Fail(unix.ENO
 func (f *cmFile) Write(c *supervisor.Call, b []byte) {
 	b = bytes.Clone(b)
 	c.Go(func() {
-		err := f.f.Do(cmCaller{caller{c}, true}, b)
+		err := f.f.Do(cmCaller{caller{c}}, b)
 		if errors.Is(err, ucma.ErrWouldBlock) {
 			if c.Nonblocking() {
 				c.Fail(unix.EAGAIN)
@@ -136,7 +133,7 @@ func (f *cmFile) wait(c *supervisor.Call, b []byte, gone <-chan struct{}) error 
 			return unix.EINTR
 		default:
 		}
-		if err := f.f.Do(cmCaller{caller{c}, true}, b); !errors.Is(err, ucma.ErrWouldBlock) {
+		if err := f.f.Do(cmCaller{caller{c}}, b); !errors.Is(err, ucma.ErrWouldBlock) {
 			return err
 		}
 	}

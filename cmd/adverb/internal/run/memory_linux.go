@@ -13,7 +13,7 @@ type memory struct{}
 
 // Register implements uverbs.Memory.
 func (memory) Register(c uverbs.Caller, pd *verbs.PD, start, length, iova uint64, access verbs.Access) (*verbs.MR, error) {
-	p, err := call(c).Process()
+	p, err := c.(caller).Process()
 	if err != nil {
 		return nil, err
 	}
@@ -45,9 +45,4 @@ func (m *copied) ReadForeign(b []byte, off uint64) error {
 func (m *copied) WriteForeign(b []byte, off uint64) error {
 	_, err := m.process.Write(m.start+off, b)
 	return err
-}
-
-// call returns the system call that a command came by.
-func call(c uverbs.Caller) *supervisor.Call {
-	return c.(interface{ SystemCall() *supervisor.Call }).SystemCall()
 }

@@ -42,9 +42,6 @@ type verbsFile struct{ ctx *uverbs.Context }
 // caller is the program in a call.
 type caller struct{ *supervisor.Call }
 
-// SystemCall is what memory.Register needs beside the interface.
-func (c caller) SystemCall() *supervisor.Call { return c.Call }
-
 // ReadMemory implements uverbs.Caller.
 func (c caller) ReadMemory(addr uint64, b []byte) error { _, err := c.Read(addr, b); return err }
 
@@ -70,21 +67,15 @@ func (f *verbsFile) Read(c *supervisor.Call, _ uint64) { c.Fail(unix.EINVAL) }
 // Write implements supervisor.File. A doorbell is carried out at once, by the thread that was told of it: like a driver's
 // system call, so that the program goes on when its work is done, and no other thread has to be woken.
 func (f *verbsFile) Write(c *supervisor.Call, b []byte) {
-	cmd, err := uapi.ParseWrite(b)
+	if qp, ok := uapi.ParseDoorbell(b); ok {
+		f.answer(c, uapi.CmdPostSend, f.ctx.Doorbell(qp), len(b))
+		return
+	}
+	cmd, err := uapi.ParseWrite(bytes.Clone(b))
 	if err != nil {
 		c.Fail(unix.EINVAL)
 		return
 	}
-	if cmd.Number == uapi.CmdPostSend {
-		var post uapi.PostSend
-		if err := uapi.Decode(cmd.In, &post); err != nil {
-			c.Fail(unix.EINVAL)
-			return
-		}
-		f.answer(c, cmd.Number, f.ctx.Doorbell(post.QPHandle), len(b))
-		return
-	}
-	cmd.In, cmd.DriverIn = bytes.Clone(cmd.In), bytes.Clone(cmd.DriverIn)
 	n := len(b)
 	c.Go(func() { f.answer(c, cmd.Number, f.ctx.Do(caller{c}, cmd), n) })
 }
@@ -107,9 +98,8 @@ func (f *verbsFile) Ioctl(c *supervisor.Call, request uint32, arg uint64) {
 		return
 	}
 	c.Go(func() {
-		b := make([]byte, uapi.IoctlHeaderSize)
-		read := func(addr uint64, b []byte) error { _, err := c.Read(addr, b); return err }
-		if err := read(arg, b); err != nil {
+		b, program := make([]byte, uapi.IoctlHeaderSize), caller{c}
+		if err := program.ReadMemory(arg, b); err != nil {
 			c.Fail(unix.EFAULT)
 			return
 		}
@@ -119,7 +109,7 @@ func (f *verbsFile) Ioctl(c *supervisor.Call, request uint32, arg uint64) {
 			return
 		}
 		b = make([]byte, n)
-		if err := read(arg, b); err != nil {
+		if err := program.ReadMemory(arg, b); err != nil {
 			c.Fail(unix.EFAULT)
 			return
 		}
@@ -132,12 +122,12 @@ func (f *verbsFile) Ioctl(c *supervisor.Call, request uint32, arg uint64) {
 			c.Fail(unix.EPROTONOSUPPORT)
 			return
 		}
-		cmd, err := call.Command(read)
+		cmd, err := call.Command(program.ReadMemory)
 		if err != nil {
 			c.Fail(unix.EFAULT)
 			return
 		}
-		f.answer(c, cmd.Number, f.ctx.Do(caller{c}, cmd), 0)
+		f.answer(c, cmd.Number, f.ctx.Do(program, cmd), 0)
 	})
 }
 
