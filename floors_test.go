@@ -90,6 +90,7 @@ var floors = []struct {
 	{"internal/cm", 2},
 	{"internal/showpackets", 2},
 	{"internal/handover", 2},
+	{"internal/handover/handovertest", 2},
 	{"internal/watch", 2},
 	{"internal/queue", 2},
 	{"internal/limits", 2},

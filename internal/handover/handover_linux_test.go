@@ -6,43 +6,14 @@ import (
 	"bytes"
 	"errors"
 	"net"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/handover/handovertest"
 )
-
-// unixPair returns the two ends of a connection as heirs have it.
-func unixPair(t *testing.T) (a, b *net.UnixConn) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ends [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "unix pair")
-		c, err := net.FileConn(f)
-		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ends[i] = c.(*net.UnixConn)
-		t.Cleanup(func() { c.Close() })
-	}
-	return ends[0], ends[1]
-}
-
-func openFiles(t *testing.T) int {
-	t.Helper()
-	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Skip(err)
-	}
-	return len(files)
-}
 
 // TestAcceptGoesOn: for want of descriptors nobody is accepted for a while, and then again.
 func TestAcceptGoesOn(t *testing.T) {
@@ -62,7 +33,7 @@ func TestAcceptGoesOn(t *testing.T) {
 
 // TestFilesCutShort: of the files of a message for which there are too few descriptors none stays open.
 func TestFilesCutShort(t *testing.T) {
-	a, b := unixPair(t)
+	a, b := handovertest.Pair(t)
 	file, err := unix.Dup(0)
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +47,7 @@ func TestFilesCutShort(t *testing.T) {
 		if err := Send(a, []byte{7, 8, 9}, file, file); err != nil {
 			t.Fatal(err)
 		}
-		before := openFiles(t)
+		before := handovertest.OpenFiles(t)
 		var top int // with a limit of top+1 there are so many to spare
 		var held []int
 		for range spare + 1 {
@@ -97,7 +68,7 @@ func TestFilesCutShort(t *testing.T) {
 		if !errors.Is(err, ErrNoDescriptor) || !bytes.Equal(got, []byte{7, 8, 9}) || len(fds) != 0 {
 			t.Errorf("%d to spare: got % x, descriptors %v, %v; want the message, none and %v", spare, got, fds, err, ErrNoDescriptor)
 		}
-		if after := openFiles(t); after != before {
+		if after := handovertest.OpenFiles(t); after != before {
 			t.Errorf("%d to spare: %d files are open, want %d as before", spare, after, before)
 		}
 	}

@@ -9,13 +9,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/handover/handovertest"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
 // TestInboxWithoutLink: the bell of an address without a link is given back with the device.
 func TestInboxWithoutLink(t *testing.T) {
-	before := openFiles(t)
+	before := handovertest.OpenFiles(t)
 	addr := testAddr(88)
 	n := shareLoopback(t, addr)
 	n.ShareMemory()
@@ -27,7 +28,7 @@ func TestInboxWithoutLink(t *testing.T) {
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the files to be closed", func() bool { return openFiles(t) <= before })
+	handovertest.Await(t, "the files to be closed", func() bool { return handovertest.OpenFiles(t) <= before })
 }
 
 // TestMaxWords: a will that is full takes no further words.
@@ -109,7 +110,7 @@ func TestHeldEnds(t *testing.T) {
 	if sent, _ := o.pass(ot.boxes[0].name, []byte("message")); !sent {
 		t.Fatal("the message is not held")
 	}
-	await(t, "the message to be given up", func() bool {
+	handovertest.Await(t, "the message to be given up", func() bool {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		return o.held == 0

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/handover/handovertest"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -265,11 +266,11 @@ func TestClaimServiceTwice(t *testing.T) {
 	elsewhere()
 	release()
 	release = g.claim(1, s)
-	files := openFiles(t)
+	files := handovertest.OpenFiles(t)
 	for range 100 {
 		g.claim(0, service())()
 	}
-	if n := openFiles(t); n > files+2 {
+	if n := handovertest.OpenFiles(t); n > files+2 {
 		t.Errorf("%d files after claims and releases, want %d as before, or 2 more", n, files)
 	}
 	// A process that has ended owns nothing.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/handover/handovertest"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -18,7 +19,7 @@ import (
 
 // patience is how long a test waits for something that usually takes some hundred milliseconds. The machine
 // may be busy.
-const patience = 20 * time.Second
+const patience = handovertest.Patience
 
 // member is a process as other processes see it: a Netdev with a block and a link. Several
 // members in one process cannot tell that they are not several processes.
@@ -314,7 +315,7 @@ func TestClose(t *testing.T) {
 	before.link.Close()
 	before.netdev.Close()
 	// A goroutine for each message about the interfaces comes and goes: some more is none that 20 members left.
-	goroutines, files := runtime.NumGoroutine()+8, openFiles(t)
+	goroutines, files := runtime.NumGoroutine()+8, handovertest.OpenFiles(t)
 	for i := range 20 {
 		m := join(t, addr)
 		var traffic sync.WaitGroup
@@ -358,12 +359,12 @@ func TestClose(t *testing.T) {
 		}
 	}
 	settled := func() bool {
-		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files+2*2 // and the outlets of the members that stay
+		return runtime.NumGoroutine() <= goroutines && handovertest.OpenFiles(t) <= files+2*2 // and the outlets of the members that stay
 	}
 	for deadline := time.Now().Add(10 * time.Second); !settled(); runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Errorf("%d goroutines and %d open files after 20 members have left, want at most %d and %d",
-				runtime.NumGoroutine(), openFiles(t), goroutines, files+2*2)
+				runtime.NumGoroutine(), handovertest.OpenFiles(t), goroutines, files+2*2)
 			break
 		}
 	}
@@ -381,24 +382,6 @@ func drained(ms []*member) []*member {
 		}
 	}
 	return ms
-}
-
-func await(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(patience); !f(); runtime.Gosched() {
-		if time.Now().After(limit) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
-}
-
-func openFiles(t *testing.T) int {
-	t.Helper()
-	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Skip(err)
-	}
-	return len(files)
 }
 
 // The kernel may join the datagrams of one source to a train, even if they are for several processes.

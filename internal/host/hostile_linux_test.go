@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/handover/handovertest"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
@@ -141,7 +142,7 @@ func TestHostileMessages(t *testing.T) {
 	everyone := func(n int) { exchange(t, ms, n) }
 	everyone(0)
 	settle(t, ms, everyone)
-	files := openFiles(t)
+	files := handovertest.OpenFiles(t)
 	r := rand.New(rand.NewPCG(linktest.Seed(t), 1))
 	var msgs [][]byte
 	for range 5000 {
@@ -151,7 +152,7 @@ func TestHostileMessages(t *testing.T) {
 	sendTo(t, ms[0].block, msgs)
 	ms[0].bounded(t)
 	wantCost(t, heap, cpu, len(msgs))
-	if n := openFiles(t); n > files+maxOutlets {
+	if n := handovertest.OpenFiles(t); n > files+maxOutlets {
 		t.Errorf("%d open files, want at most %d: %d before", n, files+maxOutlets, files)
 	}
 	// Another message to the same mailbox comes behind all of them.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/handover/handovertest"
 )
 
 // outletTest is two devices of this process, and the mailboxes of many others.
@@ -31,7 +33,7 @@ func newOutletTest(t *testing.T, boxes int) *outletTest {
 	for _, o := range ot.devices {
 		t.Cleanup(o.close)
 	}
-	ot.files = openFiles(t)
+	ot.files = handovertest.OpenFiles(t)
 	return ot
 }
 
@@ -55,7 +57,7 @@ func (ot *outletTest) count() (n int) {
 		n += o.outlets
 		o.mu.Unlock()
 	}
-	if open := openFiles(ot.t) - ot.files; int(ot.devices[0].pool.open.Load()) != n || open != n || n > maxOutlets {
+	if open := handovertest.OpenFiles(ot.t) - ot.files; int(ot.devices[0].pool.open.Load()) != n || open != n || n > maxOutlets {
 		ot.t.Errorf("the devices have %d outlets, counted %d, and %d files are open; want the same, and at most %d", n, ot.devices[0].pool.open.Load(), open, maxOutlets)
 	}
 	return n

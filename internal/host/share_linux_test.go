@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/adverb-rdma/adverb/internal/handover/handovertest"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -56,7 +57,7 @@ func TestShareService(t *testing.T) {
 		t.Error("the messages to the service do not come to the one who has it")
 	}
 	release2()
-	files := openFiles(t)
+	files := handovertest.OpenFiles(t)
 	for range 50 {
 		claim, release := share(1)
 		if ok, err := claim(); !ok || err != nil {
@@ -66,7 +67,7 @@ func TestShareService(t *testing.T) {
 		_, release = share(1)
 		release()
 	}
-	if n := openFiles(t); n > files+2 {
+	if n := handovertest.OpenFiles(t); n > files+2 {
 		t.Errorf("%d files after shares and releases, want %d as before, or 2 more", n, files)
 	}
 	g.ms[1].leave()

@@ -15,47 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/handover/handovertest"
 	"github.com/adverb-rdma/adverb/internal/user"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
-
-// unixPair returns the two ends of a connection as heirs have it.
-func unixPair(t *testing.T) (a, b *net.UnixConn) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ends [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "unix pair")
-		c, err := net.FileConn(f)
-		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ends[i] = c.(*net.UnixConn)
-		t.Cleanup(func() { c.Close() })
-	}
-	return ends[0], ends[1]
-}
-
-// memory returns a memfd of a size with seals.
-func memory(t *testing.T, size int64, seals int) int {
-	t.Helper()
-	fd, err := unix.MemfdCreate("adverb-test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		t.Skipf("memfd_create: %v", err)
-	}
-	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.Ftruncate(fd, size); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		t.Fatal(err)
-	}
-	return fd
-}
 
 // handOver sends a message with files as a process does that looks for an heir.
 func handOver(t *testing.T, c *net.UnixConn, b []byte, fds ...int) {
@@ -73,7 +36,7 @@ func handOver(t *testing.T, c *net.UnixConn, b []byte, fds ...int) {
 func TestHostileWill(t *testing.T) {
 	addr := netip.MustParseAddr("127.0.0.1")
 	right := appendAddr([]byte{messageVersion}, addr)
-	sealed := memory(t, willSize, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	sealed := handovertest.Memory(t, willSize, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	plain, err := os.Create(t.TempDir() + "/plain")
 	if err != nil {
 		t.Fatal(err)
@@ -95,11 +58,11 @@ func TestHostileWill(t *testing.T) {
 		ok   bool
 	}{
 		{"a will", right, []int{sealed}, true},
-		{"a memfd that may shrink", right, []int{memory(t, willSize, unix.F_SEAL_GROW)}, false},
-		{"a memfd without seals", right, []int{memory(t, willSize, 0)}, false},
-		{"a memfd that is too short", right, []int{memory(t, willSize-1, unix.F_SEAL_SHRINK)}, false},
-		{"an empty memfd", right, []int{memory(t, 0, unix.F_SEAL_SHRINK)}, false},
-		{"a memfd that is too long", right, []int{memory(t, willSize+1, unix.F_SEAL_SHRINK)}, false},
+		{"a memfd that may shrink", right, []int{handovertest.Memory(t, willSize, unix.F_SEAL_GROW)}, false},
+		{"a memfd without seals", right, []int{handovertest.Memory(t, willSize, 0)}, false},
+		{"a memfd that is too short", right, []int{handovertest.Memory(t, willSize-1, unix.F_SEAL_SHRINK)}, false},
+		{"an empty memfd", right, []int{handovertest.Memory(t, 0, unix.F_SEAL_SHRINK)}, false},
+		{"a memfd that is too long", right, []int{handovertest.Memory(t, willSize+1, unix.F_SEAL_SHRINK)}, false},
 		{"a file on a disk", right, []int{int(plain.Fd())}, false},
 		{"a pipe", right, []int{int(pipe.Fd())}, false},
 		{"no file", right, nil, false},
@@ -110,8 +73,8 @@ func TestHostileWill(t *testing.T) {
 		{"a message that is too long", append(right[:len(right):len(right)], 0), []int{sealed}, false},
 		{"one byte", right[:1], []int{sealed}, false},
 	} {
-		a, b := unixPair(t)
-		before := openFiles(t)
+		a, b := handovertest.Pair(t)
+		before := handovertest.OpenFiles(t)
 		handOver(t, a, tt.b, tt.fds...)
 		got, mem, err := receiveWill(b)
 		switch {
@@ -123,7 +86,7 @@ func TestHostileWill(t *testing.T) {
 		if mem != nil {
 			unix.Munmap(mem)
 		}
-		if after := openFiles(t); after != before {
+		if after := handovertest.OpenFiles(t); after != before {
 			t.Errorf("%s: %d files open, want %d as before", tt.name, after, before)
 		}
 	}
@@ -132,7 +95,7 @@ func TestHostileWill(t *testing.T) {
 // testWill is a will in this process, with the rows that a test writes.
 func testWill(t *testing.T) (fd int, rows func(i int) words) {
 	t.Helper()
-	fd = memory(t, willSize, unix.F_SEAL_SHRINK)
+	fd = handovertest.Memory(t, willSize, unix.F_SEAL_SHRINK)
 	mem, err := unix.Mmap(fd, 0, willSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +119,7 @@ func TestAwaitDeath(t *testing.T) {
 	row(3).valid().Store(2)
 	row(wordsChunk-1).set(addr, peer, 0, []byte("last of a chunk"))
 	row(3*wordsChunk).set(addr, peer, 0, []byte("behind rows that were never used")) // no process writes so
-	a, b := unixPair(t)
+	a, b := handovertest.Pair(t)
 	handOver(t, a, appendAddr([]byte{messageVersion}, addr), fd)
 	row(5).set(addr, peer, 0, []byte("later")) // once the will is on its way
 	a.Close()
@@ -200,7 +163,7 @@ func TestAwaitDeathInVain(t *testing.T) {
 		{"goes on talking", func(a, b *net.UnixConn) { handOver(t, a, will, fd); handOver(t, a, []byte("hello")); a.Close() }},
 		{"is alive when the device closes", func(a, b *net.UnixConn) { handOver(t, a, will, fd); go b.Close() }},
 	} {
-		a, b := unixPair(t)
+		a, b := handovertest.Pair(t)
 		tt.do(a, b)
 		if l, all := m.netdev.awaitDeath(b, 20*time.Millisecond); l != nil || all != nil {
 			t.Errorf("a process that %s: got %d last words, want none", tt.name, len(all))

@@ -17,12 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/adverb-rdma/adverb/internal/handover"
+	"github.com/adverb-rdma/adverb/internal/handover/handovertest"
 	"github.com/adverb-rdma/adverb/internal/shm"
 	"github.com/adverb-rdma/adverb/internal/user/usertest"
 )
 
 // patience is how long a test waits for something that usually takes some hundred milliseconds. The machine may be busy.
-const patience = 20 * time.Second
+const patience = handovertest.Patience
 
 // member is a device that takes lanes, with an address and a block. Several members in one process cannot tell that
 // they are not several processes.
@@ -79,38 +80,12 @@ func (m *member) claim(t *testing.T) uint32 {
 	return 0
 }
 
-// memory returns a sealed memfd.
-func memory(t *testing.T, size int64, seals int) int {
-	t.Helper()
-	fd, err := unix.MemfdCreate("adverb-test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		t.Skipf("memfd_create: %v", err)
-	}
-	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.Ftruncate(fd, size); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		t.Fatal(err)
-	}
-	return fd
-}
-
 // handOver sends a message with files as a sender does that wants a lane.
 func handOver(t *testing.T, c *net.UnixConn, b []byte, fds ...int) {
 	t.Helper()
 	if err := handover.Send(c, b, fds...); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func openFiles(t *testing.T) int {
-	t.Helper()
-	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Skip(err)
-	}
-	return len(files)
 }
 
 // awaitLanes waits until so many lanes end at an address.
@@ -210,7 +185,7 @@ func TestLaneNotAwaited(t *testing.T) {
 	}
 	defer c.Close()
 	c.CloseRead() // nobody can answer
-	handOver(t, c, route{from: a, to: b}.request(), memory(t, shm.FileSize, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL), ring)
+	handOver(t, c, route{from: a, to: b}.request(), handovertest.Memory(t, shm.FileSize, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL), ring)
 	select {
 	case <-dropped:
 	case <-time.After(patience):
@@ -252,7 +227,7 @@ func TestHostileLane(t *testing.T) {
 		return fd
 	}
 	ring := bell(unix.EFD_NONBLOCK)
-	lane := memory(t, shm.FileSize, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	lane := handovertest.Memory(t, shm.FileSize, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	for name, m := range map[string]struct {
 		b   []byte
 		fds []int
@@ -265,8 +240,8 @@ func TestHostileLane(t *testing.T) {
 		"no bell":       {right, []int{lane}},
 		"three files":   {right, []int{lane, ring, lane}},
 		"bell blocks":   {right, []int{lane, bell(0)}},
-		"unsealed":      {right, []int{memory(t, shm.FileSize, 0), ring}},
-		"small":         {right, []int{memory(t, shm.FileSize/2, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL), ring}},
+		"unsealed":      {right, []int{handovertest.Memory(t, shm.FileSize, 0), ring}},
+		"small":         {right, []int{handovertest.Memory(t, shm.FileSize/2, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL), ring}},
 		"no memory":     {right, []int{int(os.Stderr.Fd()), ring}},
 		"other address": {route{from: a, to: testAddr(70)}.request(), []int{lane, ring}},
 	} {
@@ -375,13 +350,13 @@ func TestLaneOfBlocks(t *testing.T) {
 	if o == nil {
 		t.Fatal("no lane")
 	}
-	files := openFiles(t)
+	files := handovertest.OpenFiles(t)
 	for i := range int32(5) {
 		if more := x.Lane(a, b, y.claim(t)); more != o || o.Users() != i+2 {
 			t.Errorf("the lane to another block of the receiver is %p with %d users, want %p with %d", more, o.Users(), o, i+2)
 		}
 	}
-	await(t, "no more files to be open than one for each block, where lanes come", func() bool { return openFiles(t) <= files+5 })
+	handovertest.Await(t, "no more files to be open than one for each block, where lanes come", func() bool { return handovertest.OpenFiles(t) <= files+5 })
 	if n := len(y.Inbox(b).Lanes()); n != 1 {
 		t.Errorf("%d lanes end at the receiver, want 1", n)
 	}

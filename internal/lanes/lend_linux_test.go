@@ -7,12 +7,12 @@ import (
 	"encoding/binary"
 	"net"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/handover/handovertest"
 	"github.com/adverb-rdma/adverb/internal/shm"
 )
 
@@ -20,15 +20,6 @@ const (
 	fileSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_FUTURE_WRITE
 	fileSize  = 8192
 )
-
-func await(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(patience); !f(); runtime.Gosched() {
-		if time.Now().After(limit) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
-}
 
 // testFilesMapped returns how many of a test's files this process has in its memory.
 func testFilesMapped(t *testing.T) int {
@@ -57,11 +48,11 @@ func TestLaneLends(t *testing.T) {
 	if o == nil {
 		t.Fatal("no lane")
 	}
-	bad := shm.File{ID: 4, FD: memory(t, fileSize, unix.F_SEAL_FUTURE_WRITE), Size: fileSize}
-	good := shm.File{ID: 5, FD: memory(t, fileSize, fileSeals), Size: fileSize}
+	bad := shm.File{ID: 4, FD: handovertest.Memory(t, fileSize, unix.F_SEAL_FUTURE_WRITE), Size: fileSize}
+	good := shm.File{ID: 5, FD: handovertest.Memory(t, fileSize, fileSeals), Size: fileSize}
 	before := testFilesMapped(t)
 	lends(o, bad)
-	await(t, "the file to be mapped", func() bool { return lends(o, good) })
+	handovertest.Await(t, "the file to be mapped", func() bool { return lends(o, good) })
 	if lends(o, bad) || testFilesMapped(t) != before+1 {
 		t.Errorf("lends a file that can shrink: %v; %d files are mapped, want 1", lends(o, bad), testFilesMapped(t)-before)
 	}
@@ -75,7 +66,7 @@ func TestLaneLends(t *testing.T) {
 	}
 	in.Release()
 	o.Withdraw(5)
-	await(t, "the file to be unmapped", func() bool { in.Next(); return testFilesMapped(t) == before })
+	handovertest.Await(t, "the file to be unmapped", func() bool { in.Next(); return testFilesMapped(t) == before })
 	if lends(o, shm.File{ID: 5, FD: -1}) || o.Broken() {
 		t.Error("lends a file that is no file, or the lane is broken")
 	}
@@ -90,8 +81,8 @@ func TestLaneLendsNoDescriptor(t *testing.T) {
 	if o == nil {
 		t.Fatal("no lane")
 	}
-	file := shm.File{ID: 5, FD: memory(t, fileSize, fileSeals), Size: fileSize}
-	later := shm.File{ID: 6, FD: memory(t, fileSize, fileSeals), Size: fileSize}
+	file := shm.File{ID: 5, FD: handovertest.Memory(t, fileSize, fileSeals), Size: fileSize}
+	later := shm.File{ID: 6, FD: handovertest.Memory(t, fileSize, fileSeals), Size: fileSize}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -111,7 +102,7 @@ func TestLaneLendsNoDescriptor(t *testing.T) {
 	if !asked || o.Broken() {
 		t.Fatalf("asked %v, broken %v; want the lane to go on", asked, o.Broken())
 	}
-	await(t, "the next file to be mapped", func() bool { return lends(o, later) })
+	handovertest.Await(t, "the next file to be mapped", func() bool { return lends(o, later) })
 	if lends(o, file) {
 		t.Error("lends the file that is not mapped")
 	}
@@ -125,7 +116,7 @@ func TestHostileFiles(t *testing.T) {
 	word := func(kind byte, id, size uint64) []byte {
 		return binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64([]byte{kind}, id), size)
 	}
-	file := memory(t, fileSize, fileSeals)
+	file := handovertest.Memory(t, fileSize, fileSeals)
 	ring, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +140,7 @@ func TestHostileFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.SetDeadline(time.Now().Add(patience))
-		lane := memory(t, shm.FileSize, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+		lane := handovertest.Memory(t, shm.FileSize, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 		handOver(t, c, route{from: a, to: b}.request(), lane, ring)
 		if _, err := c.Read(make([]byte, 1)); err != nil {
 			t.Fatalf("%s: no lane: %v", name, err)

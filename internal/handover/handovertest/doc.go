@@ -1,0 +1,2 @@
+// Package handovertest has what the tests of descriptors that go from process to process share, on Linux.
+package handovertest
