@@ -13,7 +13,7 @@ type Receives struct {
 	lastWQE bool             // the event that no receive of the SRQ will be taken was raised
 }
 
-// NewReceives makes the receives of a QP, and rounds attr.Cap up to what the QP's queues hold.
+// NewReceives makes the receives of a QP, and rounds attr.Cap up to the sizes of the QP's queues.
 func (p *PD) NewReceives(attr *verbs.ProviderQPInitAttr) Receives {
 	c := &attr.Cap
 	c.MaxSendWR, c.MaxSendSGE = queue.RingSize(c.MaxSendWR), max(1, c.MaxSendSGE)

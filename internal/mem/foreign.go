@@ -141,7 +141,7 @@ func copyForeign(how copying, dst, src []byte, fold *wire.Fold) (ok bool, err er
 	return true, err
 }
 
-// word changes a word of b, which is of f, to what change returns, unless that says that it stays.
+// word changes a word of b, which is of f, to the value that change returns, unless change says that the word stays.
 func (f *foreign) word(b []byte, change func(orig uint64) (next uint64, changes bool)) (orig uint64, err error) {
 	f.words.Lock()
 	defer f.words.Unlock()

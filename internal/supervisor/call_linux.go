@@ -79,7 +79,7 @@ func (c *Call) send(r response) bool {
 }
 
 // Return answers the call with a value. It reports whether the answer arrived: a signal or the thread's death may have
-// taken the call away, and then what it took must be put back.
+// taken the call away, and then the caller puts back anything that it took for the call.
 func (c *Call) Return(value int64) bool { return c.send(response{value: value}) }
 
 // Fail answers the call with an error.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// message is what the starter, the supervisor and the reaper tell one another.
+// message goes between the starter, the supervisor and the reaper.
 type message struct {
 	Kind   kind
 	Base   int             `json:",omitempty"` // of kindListener

@@ -50,7 +50,7 @@ type File interface {
 // maxWrite is how much of a write a device gets.
 const maxWrite = 1 << 16
 
-// inode is what identifies an open file, in whatever process and under whatever number.
+// inode identifies an open file, in whatever process and under whatever number.
 type inode struct{ dev, ino uint64 }
 
 type openFile struct {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Filter says what the filter of a target does beside the paths and the descriptors of devices.
+// Filter has the rules of a target's filter beside the paths and the descriptors of devices.
 type Filter struct {
 	// NativeWrite, where it is not zero, is the length of writes that go to the injected descriptor itself, and not
 	// to File.Write: a doorbell that the supervisor sees in the file. It holds for nodes that ask for it.

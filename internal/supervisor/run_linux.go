@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Program is what to run.
+// Program is the program to run.
 type Program struct {
 	Path    string   // of the file; Find finds it
 	Args    []string // with the name

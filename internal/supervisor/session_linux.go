@@ -172,7 +172,7 @@ func (s *Session) Start(f Filter, t *Tree) (*Listener, error) {
 	return &Listener{FD: fds[0], Base: m.Base}, nil
 }
 
-// follow passes on what the reaper tells.
+// follow passes on the reaper's messages.
 func (s *Session) follow() {
 	for {
 		m, fds, err := s.reaper.receive()

@@ -84,7 +84,7 @@ func inherited() (list []int) {
 	return list
 }
 
-// release lets go of what the program inherited, so that its pipes end when it closes them: the descriptors of the list,
+// release lets go of the descriptors that the program inherited, so that its pipes end when it closes them: the descriptors of the list,
 // and the standard ones, which become /dev/null.
 func release(list []int, standard ...int) {
 	for _, fd := range list {

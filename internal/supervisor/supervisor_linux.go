@@ -17,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says what a supervisor shows to its target.
+// Config has the devices and files that a supervisor shows to its target.
 type Config struct {
 	Tree *Tree
 	// Other answers the calls that only a Rule notifies. Without it they continue.
 	Other func(*Call)
-	// Logf gets what is odd: answers that devices forgot, memory that cannot be read. It may be nil.
+	// Logf gets oddities: answers that devices forgot, memory that cannot be read. It may be nil.
 	Logf func(format string, args ...any)
 }
 
@@ -157,7 +157,7 @@ func (s *Supervisor) answer(c *Call) {
 	}
 }
 
-// heldSignal is what the last look at a waiting thread found.
+// heldSignal is the result of the last look at a waiting thread.
 type heldSignal struct{ shared bool }
 
 // signalPeriod is how often waiting calls are looked at, while there are any. A signal's handler starts so much later.

@@ -10,7 +10,7 @@ import (
 // A Session is a run, in the process of its supervisor.
 type Session struct{ Program Program }
 
-// Program is what to run.
+// Program is the program to run.
 type Program struct {
 	Path    string
 	Args    []string
@@ -37,7 +37,7 @@ func (s Status) Err() error { return s.err }
 // Exit ends this process.
 func (s Status) Exit() { os.Exit(125) }
 
-// Check says that this system has nothing of what is needed.
+// Check says that this system has none of the things that are needed.
 func Check() []Finding {
 	return []Finding{{
 		Name: "system", Needed: true,

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Command is a command of uverbs: what a program wrote, or handed over by the ioctl INVOKE_WRITE.
+// Command is a command of uverbs that a program wrote, or handed over by the ioctl INVOKE_WRITE.
 type Command struct {
 	Number   CommandNumber
 	Invoked  bool   // by INVOKE_WRITE
@@ -30,7 +30,7 @@ func (b Buffer) cut(n int) (head, rest Buffer) {
 }
 
 // Split parts the output at n, the length of the response's structure. Commands of the older form have one buffer for the
-// structure and for what the driver adds.
+// structure and for the driver's addition.
 func (c *Command) Split(n int) (core, driver Buffer) {
 	if c.DriverOut.Length > 0 {
 		return c.Out, c.DriverOut
@@ -70,7 +70,7 @@ const (
 
 var errWords = errors.New("its length is not the length that its header gives")
 
-// ParseWrite parses what a program wrote to uverbs.
+// ParseWrite parses a command that a program wrote to uverbs.
 func ParseWrite(b []byte) (Command, error) {
 	var h Header
 	if err := Decode(b, &h); err != nil {
@@ -121,7 +121,7 @@ func ParseDoorbell(b []byte) (qpHandle uint32, ok bool) {
 // IoctlVerbs is the request of the only ioctl of uverbs: RDMA_VERBS_IOCTL.
 const IoctlVerbs = 0xc0181b01
 
-// IoctlHeader opens what IoctlVerbs is given: ib_uverbs_ioctl_hdr. NumAttrs attributes follow.
+// IoctlHeader opens the argument of IoctlVerbs: ib_uverbs_ioctl_hdr. NumAttrs attributes follow.
 type IoctlHeader struct {
 	Length    uint16 // in bytes, of header and attributes
 	ObjectID  uint16

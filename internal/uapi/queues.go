@@ -24,7 +24,7 @@ type AHAttr struct {
 	Reserved    uint8
 }
 
-// QPAttr is ib_uverbs_qp_attr: what rdma_cm answers to INIT_QP_ATTR.
+// QPAttr is ib_uverbs_qp_attr, the answer of rdma_cm to INIT_QP_ATTR.
 type QPAttr struct {
 	QPAttrMask       uint32
 	QPState          uint32

@@ -1,6 +1,6 @@
 package uapi
 
-// RxeABIVersion is what uverbsN/abi_version says for rdma_rxe, and RxeDriverID is RDMA_DRIVER_RXE.
+// RxeABIVersion is the content of uverbsN/abi_version for rdma_rxe, and RxeDriverID is RDMA_DRIVER_RXE.
 const (
 	RxeABIVersion = 2
 	RxeDriverID   = 14
@@ -13,31 +13,31 @@ type MMInfo struct {
 	Pad    uint32
 }
 
-// RxeCreateAHResp is what rxe adds to CreateAHResp: rxe_create_ah_resp.
+// RxeCreateAHResp is the part of rxe in CreateAHResp: rxe_create_ah_resp.
 type RxeCreateAHResp struct {
 	AHNum    uint32
 	Reserved uint32
 }
 
-// RxeCreateCQResp is what rxe adds to CreateCQResp and ResizeCQResp: rxe_create_cq_resp.
+// RxeCreateCQResp is the part of rxe in CreateCQResp and ResizeCQResp: rxe_create_cq_resp.
 type RxeCreateCQResp struct {
 	MI MMInfo
 }
 
-// RxeCreateQPResp is what rxe adds to CreateQPResp: rxe_create_qp_resp.
+// RxeCreateQPResp is the part of rxe in CreateQPResp: rxe_create_qp_resp.
 type RxeCreateQPResp struct {
 	RQMI MMInfo `c:"rq_mi"`
 	SQMI MMInfo `c:"sq_mi"`
 }
 
-// RxeCreateSRQResp is what rxe adds to CreateSRQResp: rxe_create_srq_resp.
+// RxeCreateSRQResp is the part of rxe in CreateSRQResp: rxe_create_srq_resp.
 type RxeCreateSRQResp struct {
 	MI       MMInfo
 	SRQNum   uint32
 	Reserved uint32
 }
 
-// RxeModifySRQCmd is what rxe adds to ModifySRQ: rxe_modify_srq_cmd. It is where the program takes an MMInfo.
+// RxeModifySRQCmd is the part of rxe in ModifySRQ: rxe_modify_srq_cmd. It has the address where the program takes an MMInfo.
 type RxeModifySRQCmd struct {
 	MMInfoAddr uint64 `c:"mmap_info_addr"`
 }

@@ -1,6 +1,6 @@
 package uapi
 
-// CMABIVersion is what /sys/class/misc/rdma_cm/abi_version says: RDMA_USER_CM_ABI_VERSION.
+// CMABIVersion is the content of /sys/class/misc/rdma_cm/abi_version: RDMA_USER_CM_ABI_VERSION.
 const CMABIVersion = 4
 
 // Commands of rdma_cm: RDMA_USER_CM_CMD_.

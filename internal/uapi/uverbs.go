@@ -1,6 +1,6 @@
 package uapi
 
-// ABIVersion is what /sys/class/infiniband_verbs/abi_version says: IB_USER_VERBS_ABI_VERSION.
+// ABIVersion is the content of /sys/class/infiniband_verbs/abi_version: IB_USER_VERBS_ABI_VERSION.
 const ABIVersion = 6
 
 // Commands of the older form: IB_USER_VERBS_CMD_.
@@ -70,14 +70,14 @@ const (
 
 // Commands of the older form have the address of their response in front, and it is given in Command.Out as well.
 
-// AsyncEventDesc is what a program reads from the descriptor of asynchronous events: ib_uverbs_async_event_desc.
+// AsyncEventDesc is one event on the descriptor of asynchronous events: ib_uverbs_async_event_desc.
 type AsyncEventDesc struct {
 	Element   uint64
 	EventType uint32
 	Reserved  uint32
 }
 
-// CompEventDesc is what a program reads from a completion channel: ib_uverbs_comp_event_desc.
+// CompEventDesc is one event on a completion channel: ib_uverbs_comp_event_desc.
 type CompEventDesc struct {
 	CQHandle uint64 // the user handle of the CQ
 }

@@ -22,8 +22,8 @@ type Caller interface {
 // ErrWouldBlock is the error of GET_EVENT while there is no event: see File.Readable.
 var ErrWouldBlock = errors.New("there is no event")
 
-// Do carries out a command: what the program has written, with its header. The program is told that all of it was written
-// or, where Do fails, what Errno says.
+// Do carries out a command, which the program has written with its header. The program is told that all of it was written
+// or, where Do fails, the error of Errno.
 func (f *File) Do(caller Caller, b []byte) error {
 	var h uapi.CMHeader
 	if err := uapi.Decode(b, &h); err != nil {
@@ -117,7 +117,7 @@ func (k *call) put(addr uint64, b []byte) error {
 	return nil
 }
 
-// Errno returns what Linux would tell a program of an error.
+// Errno returns the error number that Linux would give a program for an error.
 func Errno(err error) syscall.Errno {
 	if errors.Is(err, ErrWouldBlock) {
 		return syscall.EAGAIN

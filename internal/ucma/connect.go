@@ -10,10 +10,10 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// maxRetries is the largest retry count that the messages have room for. Linux takes it for what is larger.
+// maxRetries is the largest retry count that the messages have room for. Linux takes it for each larger one.
 const maxRetries = 7
 
-// connParam returns what a program says of its end. Linux does not check how many READs and atomics it asks for: more
+// connParam returns a program's parameters of its end. Linux does not check how many READs and atomics it asks for: more
 // than the device has stand for as many.
 func connParam(dev *verbs.Device, in *uapi.CMConnParam) (*rdmacm.ConnParam, error) {
 	attr, err := dev.Query()

@@ -6,7 +6,7 @@
 //	GET_EVENT                <-   queue of the File  <-    EventChannel
 //	poll of the descriptor   <-   a byte for each event that waits
 //
-// A [File] is one opening of rdma_cm. A [Manager] is what the files of a program have in common: IDs, which go from
+// A [File] is one opening of rdma_cm. A [Manager] is the common part of the files of a program: IDs, which go from
 // file to file, and the devices that they use.
 //
 // Whoever serves the program's calls gives a [Caller] with each: how to read and write the program's memory, and which

@@ -28,7 +28,7 @@ type cmID struct {
 	responderResources uint8
 }
 
-// phase is what Linux's answers depend on, beside what rdmacm knows itself.
+// phase is the state that Linux's answers depend on, beside the state of rdmacm.
 type phase struct {
 	routed      bool // there is a path
 	begun       bool // there is a connection, or the wish for one
@@ -89,7 +89,7 @@ func (c *cmID) look(m *Manager) phase {
 	return c.phase
 }
 
-// set changes what m.mu guards.
+// set changes fields that m.mu guards.
 func (c *cmID) set(m *Manager, change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -254,7 +254,7 @@ func (f *File) migrate(k *call) error {
 	return k.out(in.Response, resp)
 }
 
-// take does what migrate does.
+// take does the work of migrate.
 func (f *File) take(c *cmID, from *File) (resp uapi.CMDestroyResp, err error) {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()

@@ -34,7 +34,7 @@ const (
 	maxEvents = 1 << 14
 )
 
-// Manager is what the openings of rdma_cm have in common.
+// Manager is the common part of the openings of rdma_cm.
 //
 //	rdmacm --> Manager.pump --> Manager.route --> File.queue
 //
@@ -45,7 +45,7 @@ type Manager struct {
 	end    func() // ends pump
 	pumped sync.WaitGroup
 
-	// mu guards what follows, and the contents of files, IDs and groups. No call of rdmacm is made under it: such calls
+	// mu guards the fields below, and the contents of files, IDs and groups. No call of rdmacm is made under it: such calls
 	// may wait for the goroutine of a connector.
 	mu     sync.Mutex
 	files  map[*File]bool
@@ -65,7 +65,7 @@ func New(config Config) *Manager {
 	return m
 }
 
-// Close closes all files, and ends what is left.
+// Close closes all files, and ends the rest.
 func (m *Manager) Close() error {
 	m.mu.Lock()
 	m.closed = true

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipe is what a program polls. The program has its reading end.
+// pipe is the file that a program polls. The program has the reading end.
 type pipe struct {
 	w int // -1 once closed
 	n int // bytes in it

@@ -4,7 +4,7 @@ package ucma
 
 import "os"
 
-// pipe is what a program polls. There is none on this system, where no program gets a descriptor.
+// pipe is the file that a program polls. There is none on this system, where no program gets a descriptor.
 type pipe struct{}
 
 func newPipe() (*pipe, *os.File, error) { return &pipe{}, nil, nil }

@@ -11,7 +11,7 @@ import (
 )
 
 // area is the memory that a program and its driver share. It is a file in memory, of which the program has a descriptor:
-// what lies at an offset here is what the program maps at that offset.
+// the bytes at an offset here are the bytes that the program maps at that offset.
 //
 // The file is sparse and larger than all queues can be. It is sealed against another size, since the pages of a file that
 // is cut are gone for who reads them.

@@ -46,7 +46,7 @@ func (c *channel) send(event []byte) {
 	c.flush()
 }
 
-// flush writes what the pipe takes.
+// flush writes as many events as the pipe takes.
 func (c *channel) flush() {
 	for len(c.late) > 0 {
 		if _, err := unix.Write(c.w, c.late[0]); err != nil {
@@ -78,7 +78,7 @@ func (c *channel) forget(obj uint64) (read uint32) {
 	return read
 }
 
-// drain reads what is in the pipe.
+// drain reads the events that are in the pipe.
 func (c *channel) drain() (events [][]byte) {
 	r, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", c.w), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

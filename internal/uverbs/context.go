@@ -183,7 +183,7 @@ func (c *Context) Close() error {
 	return err
 }
 
-// Do carries out a command. Where it fails, Errno says what the program is told.
+// Do carries out a command. Where Do fails, Errno returns the error for the program.
 func (c *Context) Do(caller Caller, cmd uapi.Command) error {
 	run, ok := commands[cmd.Number]
 	if !ok {
@@ -312,7 +312,7 @@ func (c *Context) handle() uint32 {
 
 func has[T any](t table[T], h uint32) bool { _, ok := t[h]; return ok }
 
-// Errno returns what Linux would tell a program of an error.
+// Errno returns the error number that Linux would give a program for an error.
 func Errno(err error) unix.Errno {
 	var e unix.Errno
 	if errors.As(err, &e) {

@@ -11,7 +11,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// cq is a completion queue of the program's. It is what its CQ of verbs hands completions to.
+// cq is a completion queue of the program's. Its CQ of verbs hands completions to it.
 type cq struct {
 	c       *Context
 	v       *verbs.CQ
@@ -180,7 +180,7 @@ func (c *Context) exCreateCQ(k *call) error {
 	})
 }
 
-// addCQ makes a CQ and answers with what resp makes of the response.
+// addCQ makes a CQ and answers with the structure that resp makes of the response.
 func (c *Context) addCQ(k *call, user uint64, cqe uint32, comp int32, vector uint32, resp func(uapi.CreateCQResp) any) error {
 	if err := k.needs(resp(uapi.CreateCQResp{}), uapi.RxeCreateCQResp{}); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (c *Context) addCQ(k *call, user uint64, cqe uint32, comp int32, vector uin
 	return nil
 }
 
-// resizeCQ moves what the program has not polled into another ring.
+// resizeCQ moves the completions that the program has not polled into another ring.
 func (c *Context) resizeCQ(k *call) error {
 	var in uapi.ResizeCQ
 	if err := k.in(&in); err != nil {

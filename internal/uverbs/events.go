@@ -47,7 +47,7 @@ func (c *Context) forward(ctx context.Context, to *channel) {
 	}
 }
 
-// element returns the program's name for what an event is about: the object's handle of the program's, or the port.
+// element returns the program's name for the subject of an event: the object's handle of the program's, or the port.
 func (c *Context) element(e *verbs.AsyncEvent) (of uint64, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

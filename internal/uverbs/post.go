@@ -51,7 +51,7 @@ func (c *Context) postSend(k *call) error {
 	return q.ring()
 }
 
-// ring posts what is in the send queue. Before RTS Linux refuses the doorbell, and leaves the elements where they are.
+// ring posts the elements of the send queue. Before RTS Linux refuses the doorbell, and leaves the elements where they are.
 func (q *qp) ring() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -203,10 +203,10 @@ func (p *poster) take(i int) error {
 	return nil
 }
 
-// flush completes what is in both rings of a QP in ERR. The caller holds q.mu.
+// flush completes all elements of both rings of a QP in ERR. The caller holds q.mu.
 func (q *qp) flush() {
 	for n := q.sq.waiting(); n > 0; {
-		posted, err := q.post.post(min(n, postAtOnce)) // in ERR verbs flushes what is posted
+		posted, err := q.post.post(min(n, postAtOnce)) // in ERR verbs flushes posted work requests
 		n -= posted
 		if err != nil { // wrong by itself, and flushed all the same
 			q.completeNext(verbs.WCFlushErr)
@@ -214,7 +214,7 @@ func (q *qp) flush() {
 		}
 	}
 	if q.rq != nil {
-		_, _ = q.v.PostRecv(nil) // which flushes what the source has
+		_, _ = q.v.PostRecv(nil) // which flushes the receives of the source
 	}
 }
 

@@ -78,7 +78,7 @@ func (c *Context) addSRQ(k *call, in *uapi.CreateXSRQ) error {
 	return nil
 }
 
-// modifySRQ arms the limit, or moves what was posted into another ring: the driver's part of the command says where the
+// modifySRQ arms the limit, or moves the posted receives into another ring: the driver's part of the command says where the
 // program is told of it.
 func (c *Context) modifySRQ(k *call) error {
 	var in uapi.ModifySRQ

@@ -1,2 +1,2 @@
-// Package handovertest has what the tests of descriptors that go from process to process share, on Linux.
+// Package handovertest has the common helpers of tests in which descriptors go from process to process, on Linux.
 package handovertest

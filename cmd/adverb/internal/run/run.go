@@ -81,7 +81,7 @@ func run(inv *cli.Invocation) int {
 	return cli.ExitError
 }
 
-// report prints what the machine allows.
+// report prints the findings about the machine.
 func report(inv *cli.Invocation) int {
 	code := cli.ExitOK
 	for _, f := range supervisor.Check() {

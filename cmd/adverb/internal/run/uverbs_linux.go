@@ -91,7 +91,7 @@ func (f *verbsFile) answer(c *supervisor.Call, number uapi.CommandNumber, err er
 	c.Return(int64(n))
 }
 
-// Ioctl implements supervisor.File: INVOKE_WRITE carries a command. Programs have another way for what other methods do.
+// Ioctl implements supervisor.File: INVOKE_WRITE carries a command. For all other methods programs have another way.
 func (f *verbsFile) Ioctl(c *supervisor.Call, request uint32, arg uint64) {
 	if request != uapi.IoctlVerbs {
 		c.Fail(unix.ENOTTY)
