@@ -33,19 +33,24 @@ func prepare(ctx context.Context) (*image, error) {
 			return nil, fmt.Errorf("%s is missing: guests are made of Debian packages, and that needs a Debian system, version 12 or newer", program)
 		}
 	}
-	if err := checkRelease(Release); err != nil {
-		return nil, err
-	}
-	cache, err := cacheDir(Release)
-	if err != nil {
-		return nil, err
-	}
-	lock, err := lockFile(filepath.Join(cache, "lock"), unix.LOCK_EX)
+	cache, lock, err := lockCache("")
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Close()
 	return prepareIn(ctx, cache)
+}
+
+// lockCache locks the cache of that name for the chosen release. The lock lasts until its file is closed.
+func lockCache(name string) (cache string, lock *os.File, err error) {
+	if err := checkRelease(Release); err != nil {
+		return "", nil, err
+	}
+	if cache, err = cacheDir(filepath.Join(name, Release)); err != nil {
+		return "", nil, err
+	}
+	lock, err = lockFile(filepath.Join(cache, "lock"), unix.LOCK_EX)
+	return cache, lock, err
 }
 
 // cacheDir returns a directory of that name in the lab's part of the user's cache. It creates the
@@ -77,36 +82,49 @@ func prepareIn(ctx context.Context, cache string) (*image, error) {
 	slices.Sort(all)
 	all = slices.Compact(all)
 	img := imageAt(filepath.Join(cache, "image-"+recipeKey(all)))
-	if _, err := os.Stat(img.dir); err == nil {
-		return img, holdImage(img.dir)
-	}
-	fmt.Fprintf(os.Stderr, "lab: downloading %d Debian packages\n", len(all))
-	if err := download(ctx, apt, wanted, all); err != nil {
-		return nil, err
-	}
-	fmt.Fprintln(os.Stderr, "lab: unpacking them")
-	removeOld(cache)
-	made := imageAt(filepath.Join(cache, "new"))
-	if err := os.RemoveAll(made.dir); err != nil { // a process that was killed may have left the directory
-		return nil, err
-	}
-	err = made.make(ctx, apt, archives)
-	if err == nil && siwErr == nil {
-		siwErr = made.addSiw(ctx, apt, builders)
-	}
-	if err == nil && siwErr != nil { // most of the lab needs no siw
+	return img, makeImage(ctx, cache, img.dir, wanted, all, func(dir string) error {
+		fmt.Fprintln(os.Stderr, "lab: unpacking them")
+		made := imageAt(dir)
+		if err := made.make(ctx, apt, archives); err != nil {
+			return err
+		}
+		if siwErr == nil {
+			siwErr = made.addSiw(ctx, apt, builders)
+		}
+		if siwErr == nil {
+			return nil
+		}
+		// Most of the lab needs no siw.
 		siwErr = fmt.Errorf("%w%s", siwErr, otherVersions(all))
 		fmt.Fprintln(os.Stderr, "lab: going on without siw:", siwErr)
-		err = made.setLack(deviceSiw, fmt.Errorf("%w\n(to try again, remove %s)", siwErr, img.dir))
+		return made.setLack(deviceSiw, fmt.Errorf("%w\n(to try again, remove %s)", siwErr, img.dir))
+	})
+}
+
+// makeImage makes and holds the image dir, unless it is there already: it downloads packages, has fill make the image in
+// another directory, and renames that. The caller holds the cache's lock. archives are the files of all packages.
+func makeImage(ctx context.Context, cache, dir string, packages, archives []string, fill func(dir string) error) error {
+	if _, err := os.Stat(dir); err == nil {
+		return holdImage(dir)
 	}
+	fmt.Fprintf(os.Stderr, "lab: downloading %d Debian packages\n", len(archives))
+	if err := download(ctx, filepath.Join(cache, "apt"), packages, archives); err != nil {
+		return err
+	}
+	removeOld(cache)
+	made := filepath.Join(cache, "new")
+	if err := os.RemoveAll(made); err != nil { // a process that was killed may have left the directory
+		return err
+	}
+	err := fill(made)
 	if err == nil {
-		err = os.Rename(made.dir, img.dir)
+		err = os.Rename(made, dir)
 	}
 	if err != nil {
-		os.RemoveAll(made.dir)
-		return nil, err
+		os.RemoveAll(made)
+		return err
 	}
-	return img, holdImage(img.dir)
+	return holdImage(dir)
 }
 
 func (img *image) make(ctx context.Context, apt string, archives []string) error {

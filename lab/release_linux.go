@@ -61,15 +61,7 @@ func updateRelease(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
 		return err
 	}
-	own, err := os.ReadFile(osRelease)
-	if err != nil {
-		return err
-	}
-	list, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(ORIGIN) $(CREATED_BY) $(COMPONENT) $(REPO_URI) $(RELEASE)").Output()
-	if err != nil {
-		return fmt.Errorf("list apt's sources: %w", err)
-	}
-	sources, err := releaseSources(Release, string(own), string(list))
+	sources, err := sourcesOf(ctx, Release)
 	if err != nil {
 		return err
 	}
@@ -80,6 +72,22 @@ func updateRelease(ctx context.Context, dir string) error {
 		return err
 	}
 	return os.WriteFile(stamp, nil, 0o644)
+}
+
+// sourcesOf returns apt's sources of a release, of this system's own where the name is empty.
+func sourcesOf(ctx context.Context, release string) (string, error) {
+	own, err := os.ReadFile(osRelease)
+	if err != nil {
+		return "", err
+	}
+	list, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(ORIGIN) $(CREATED_BY) $(COMPONENT) $(REPO_URI) $(RELEASE)").Output()
+	if err != nil {
+		return "", fmt.Errorf("list apt's sources: %w", err)
+	}
+	if release == "" {
+		release = codename(string(own))
+	}
+	return releaseSources(release, string(own), string(list))
 }
 
 // releaseSources returns apt's sources of a release: those of this system, with one name in place of the

@@ -11,8 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // NewSource unpacks files of a source package of this Debian release: those below a directory of its upstream archive,
@@ -25,11 +23,7 @@ func NewSource(ctx context.Context, name, below, dir string) error {
 }
 
 func newSource(ctx context.Context, name, below, dir string) error {
-	cache, err := cacheDir(filepath.Join("source", Release))
-	if err != nil {
-		return err
-	}
-	lock, err := lockFile(filepath.Join(cache, "lock"), unix.LOCK_EX)
+	cache, lock, err := lockCache("source")
 	if err != nil {
 		return err
 	}
@@ -94,19 +88,7 @@ func untarBelow(r io.Reader, below, dir string) error {
 // fetchSource has apt-get fetch a source package into dir. Systems list no sources of source packages, so apt-get gets a
 // list with the mirrors of the binary ones.
 func fetchSource(ctx context.Context, dir, name string) error {
-	own, err := os.ReadFile(osRelease)
-	if err != nil {
-		return err
-	}
-	list, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(ORIGIN) $(CREATED_BY) $(COMPONENT) $(REPO_URI) $(RELEASE)").Output()
-	if err != nil {
-		return fmt.Errorf("list apt's sources: %w", err)
-	}
-	release := Release
-	if release == "" {
-		release = codename(string(own))
-	}
-	sources, err := releaseSources(release, string(own), string(list))
+	sources, err := sourcesOf(ctx, Release)
 	if err != nil {
 		return err
 	}
