@@ -122,6 +122,10 @@ func isUnusable(err error) bool {
 	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENODEV) || errors.Is(err, verbs.ErrUnsupported)
 }
 
+// isUnready reports whether an error of acquireAgent is that none of the device's addresses can be used: all have just
+// been assigned, for instance.
+func isUnready(err error) bool { return errors.Is(err, syscall.EADDRNOTAVAIL) }
+
 // inUse says of a port that is in use which one that is.
 func inUse(ps PortSpace, number uint16, addr netip.Addr, err error) error {
 	if errors.Is(err, ErrAddrInUse) {
@@ -218,12 +222,20 @@ func (id *ID) bindTo(addr netip.Addr) (b *binding, err error) {
 	if err != nil && !(b.follower.host && isNoneYet(err)) {
 		return b, err
 	}
+	var unready error
 	for _, dev := range devs {
-		if err := b.add(dev, id.options.afOnly); err != nil {
+		err := b.add(dev, id.options.afOnly)
+		switch {
+		case isUnready(err): // the follower tries again
+			unready = err
+		case err != nil:
 			return b, err
 		}
 	}
 	if len(b.claims) == 0 && !b.follower.host {
+		if unready != nil {
+			return b, unready
+		}
 		return b, verbs.Errorf(ErrNoDevice, "no RDMA device has an address of the IP version of %v", addr)
 	}
 	return b, nil
@@ -298,7 +310,7 @@ func (b *binding) removeClaims(unwanted func(*claim) bool) (removed []claim) {
 // devices these are theirs, and the last of them ends the ID with EventDeviceRemoval. An ID that listens gets
 // EventAddrChange. On Linux the kernel tells of changes, and elsewhere a look every two seconds finds them. An
 // address at which another program has the port is left out, which the device's log says, and tried again at
-// least once a minute.
+// least once a minute. So is a device none of whose addresses can be used yet, as long as another device can be used.
 func (id *ID) BindAddr(addr netip.AddrPort) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()

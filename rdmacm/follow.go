@@ -120,12 +120,15 @@ func (f *follower) follows() bool {
 // look brings the binding up to date. It returns true if it should look again, though nothing changes.
 func (f *follower) look() (again bool) {
 	lost := f.dropFailed()
+	devs := f.id.ch.devices
 	if f.host {
-		devs, errs, err := present()
-		for _, dev := range devs {
-			f.join(dev)
-		}
+		var errs []error
+		var err error
+		devs, errs, err = present()
 		again = err != nil || len(errs) > 0
+	}
+	for _, dev := range devs {
+		again = f.join(dev) || again
 	}
 	found := false
 	for _, a := range f.agents() {
@@ -175,14 +178,15 @@ func (f *follower) dropFailed() (served bool) {
 	return served
 }
 
-// join takes a device in, unless it is there.
-func (f *follower) join(dev *verbs.Device) {
+// join takes a device in, unless it is there. It returns true if it should be called again, as no address of the device
+// can be used yet.
+func (f *follower) join(dev *verbs.Device) (again bool) {
 	if slices.ContainsFunc(f.agents(), func(a *agent) bool { return a.dev == dev }) {
-		return
+		return false
 	}
 	a, err := acquireAgent(dev)
-	if err != nil { // the device is gone, and its provider tells when there is another
-		return
+	if err != nil { // otherwise the device is gone, and its provider tells when there is another
+		return isUnready(err)
 	}
 	f.id.mu.Lock()
 	follows := f.follows()
@@ -194,11 +198,12 @@ func (f *follower) join(dev *verbs.Device) {
 	f.id.mu.Unlock()
 	if !follows {
 		a.release()
-		return
+		return false
 	}
 	if a.hasFailed() { // before it was told whom that concerns
 		f.leave(a)
 	}
+	return false
 }
 
 // leave gives a device back whose ports are given back.

@@ -13,7 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // envListen makes the tests run that need the loopback addresses to themselves: a network namespace of
@@ -84,6 +86,57 @@ func TestListenBesideTentativeInside(t *testing.T) {
 	l := listenOn(t, "[::]:0")
 	dialBy(t, l, "::1")
 	dialBy(t, l, "10.47.9.1")
+}
+
+// A device none of whose addresses can be used yet does not keep an ID from the other devices that the program has named.
+// The ID serves the device once an address can be used.
+func TestListenBesideUnready(t *testing.T) { runListenTest(t, "TestListenBesideUnreadyInside") }
+
+func TestListenBesideUnreadyInside(t *testing.T) {
+	if os.Getenv(envListen) == "" {
+		t.Skip("TestListenBesideUnready runs this one")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	const name = "silent" // it has no carrier, so the kernel goes on to ask
+	defer unix.Close(makeNetdev(t, name, unix.IFF_TAP))
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tentative := netip.MustParseAddr("fd00:47::1")
+	setTentative(t, ifi, tentative)
+	if err := linktest.SetAddress(name, netip.MustParsePrefix("10.47.9.1/8"), 0, false); err != nil {
+		t.Fatal(err)
+	}
+	silent, lo := open(t, "soft_"+name).Device(), open(t, "soft_lo").Device()
+	for dev, want := range map[*verbs.Device]error{silent: unix.EADDRNOTAVAIL, lo: nil} {
+		id, err := rdmacm.NewID(rdmacm.NewEventChannel(dev), rdmacm.PortSpaceTCP)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := id.BindAddr(netip.MustParseAddrPort("[::]:0")); !errors.Is(err, want) {
+			t.Errorf("binding to all addresses of %s alone: got error %v, want %v", dev.Name(), err, want)
+		}
+		id.Close()
+	}
+	ch := rdmacm.NewEventChannel(silent, lo)
+	id, err := rdmacm.NewID(ch, rdmacm.PortSpaceTCP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer id.Close()
+	if err := id.BindAddr(netip.MustParseAddrPort("[::]:0")); err != nil {
+		t.Fatal(err)
+	}
+	if err := id.Listen(0); err != nil {
+		t.Fatal(err)
+	}
+	changeAddress(t, ifi, tentative, 0, false)
+	setAddress(t, ifi, tentative, true)
+	if ev, err := ch.Next(ctx); err != nil || ev.Type != rdmacm.EventAddrChange {
+		t.Errorf("after the address can be used: got event %v, error %v, want %v", ev, err, rdmacm.EventAddrChange)
+	}
 }
 
 // dialBy connects to a listener at an address.
