@@ -23,7 +23,7 @@ type row struct {
 	until string
 	// fails says that each program exits with a status other than 0.
 	fails bool
-	// prints is text that the client, or the program that is alone, prints.
+	// prints is text that the client, or the program that is alone, prints. Of two that fail, where the server stays, either may.
 	prints string
 	// leaves are files that the program leaves, by a fault of its own.
 	leaves string
