@@ -103,6 +103,7 @@ func (d *Device) openEngine(s *shard, addr netip.Addr) (*engine, error) {
 	if s.Inbox != nil {
 		if e.near.inbox = s.Inbox(addr); e.near.inbox != nil {
 			e.near.inbox.OnAsk(e.answerAsk)
+			e.near.inbox.OnRecords(e.attend, e.link.Wake)
 		}
 	}
 	more := append(append([]*engine(nil), all...), e)
@@ -264,6 +265,20 @@ func (e *engine) work(slept bool) (n int, delayed bool, err error) {
 	}
 	e.sendDelayed(now, before, true)
 	return n, len(e.delayed.list) > 0, err
+}
+
+// attend is work for a thread that has sent by a lane, or has given a turn to a QP, of this process: see shm.Attend.
+func (e *engine) attend() {
+	e.rx.Lock()
+	defer e.rx.Unlock()
+	e.own = true
+	if n, _ := e.serveNear(true); n > 0 { // and there may be more
+		e.near.inbox.Leave()
+	}
+	e.own = false
+	if e.near.full.n.Load() > 0 { // the goroutine asks for the bell
+		e.link.Wake()
+	}
 }
 
 // serveNear does the work that needs no look at the link: it gives turns, and works off the packets in the lanes. It reads

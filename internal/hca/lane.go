@@ -251,6 +251,9 @@ func (q *qp) awaitRoom(until time.Duration) {
 	q.lane.waits = true
 	e := q.out.eng
 	e.near.full.add(fullLane{q, q.lane.out, until})
+	if e.near.inbox.Leave() { // behind the receiver's inbox, if that is of this process
+		return
+	}
 	if e.sleepUntil.Load() != 0 {
 		e.link.Wake()
 	}

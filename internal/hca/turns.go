@@ -52,6 +52,9 @@ func (q *qp) queue() {
 	q.queued = true
 	e := q.out.eng
 	e.turns.add(q)
+	if e.near.inbox.Leave() {
+		return
+	}
 	if e.sleepUntil.Load() != 0 {
 		e.link.Wake()
 	}

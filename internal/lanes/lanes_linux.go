@@ -87,12 +87,17 @@ type receiver struct {
 
 // New returns the lanes of a device that has none yet.
 func New(c Config) *Lanes {
-	return &Lanes{
+	s := &Lanes{
 		Patience: answerTime, config: c, name: rand.Uint64(),
 		conns: map[*net.UnixConn]struct{}{}, outs: map[route]*shm.Out{}, made: map[receiver]*shm.Out{},
 		refused: map[route]time.Time{}, inboxes: map[netip.Addr]*shm.Inbox{},
 	}
+	here.Store(s.name, s)
+	return s
 }
+
+// here are the lanes of this process that are not closed, by their names.
+var here sync.Map
 
 // Inbox returns where the lanes to an address of this device end. It returns nil once the lanes are closed.
 func (s *Lanes) Inbox(at netip.Addr) *shm.Inbox {
@@ -230,7 +235,7 @@ func (s *Lanes) dial(key route) (o outTo, c *net.UnixConn, err error) {
 	case !make || !handover.Spares(c):
 		err = errLanes
 	default:
-		o.Out, err = s.handOver(c, key)
+		o.Out, err = s.handOver(c, key, o.to)
 	}
 	if err != nil {
 		c.Close()
@@ -270,7 +275,7 @@ func (k route) request() []byte {
 func addrAt(b []byte) netip.Addr { return netip.AddrFrom16([16]byte(b)).Unmap() }
 
 // handOver makes a lane and hands it over.
-func (s *Lanes) handOver(c *net.UnixConn, key route) (*shm.Out, error) {
+func (s *Lanes) handOver(c *net.UnixConn, key route, to receiver) (*shm.Out, error) {
 	box := s.Inbox(key.from)
 	if box == nil {
 		return nil, net.ErrClosed
@@ -306,6 +311,9 @@ func (s *Lanes) handOver(c *net.UnixConn, key route) (*shm.Out, error) {
 	o.Connect(theirs, func() { c.Close() },
 		func(f shm.File, withdrawn bool) error { return tellFile(c, f, withdrawn) },
 		func(a shm.Ask) error { return tellAsk(c, a) })
+	if r, ok := here.Load(to.name); ok {
+		o.Beside(r.(*Lanes).Inbox(key.to))
+	}
 	return o, nil
 }
 
@@ -422,6 +430,7 @@ func (s *Lanes) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	here.Delete(s.name)
 	for _, server := range s.servers {
 		server.Close()
 	}

@@ -126,6 +126,9 @@ type Inbox struct {
 	rings atomic.Bool // others may ring the bell
 	asked atomic.Pointer[func(*In, Ask)]
 
+	worker atomic.Pointer[worker] // by OnRecords
+	left   bool                   // in the backlog, whose lock guards it
+
 	mu     sync.Mutex // held while lanes change and memory is unmapped
 	bell   Bell
 	closed bool

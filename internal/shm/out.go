@@ -11,7 +11,8 @@ import (
 type Out struct {
 	release.Mutex
 	ring
-	bell   Bell // the receiver's
+	bell   Bell   // the receiver's
+	beside *Inbox // where the lane ends, if in this process
 	hangup func()
 	tell   func(f File, withdrawn bool) error // the receiver
 	files  map[uint64]*lentFile
@@ -80,6 +81,9 @@ func (o *Out) Publish() {
 	}
 	o.sent, o.full = o.pos, false
 	o.tail.Store(o.pos) // and then look, as the receiver announces its sleep and then looks
+	if o.beside != nil && o.beside.Leave() {
+		return
+	}
 	if o.asleep.Load() != 0 && o.asleep.Swap(0) != 0 {
 		o.bell.Ring()
 	}
@@ -161,4 +165,11 @@ func (o *Out) Close() {
 	defer o.Unlock()
 	o.unmap()
 	o.bell.Close()
+}
+
+// Beside says that the lane ends in an inbox of this process, or nowhere if the inbox is nil.
+func (o *Out) Beside(b *Inbox) {
+	o.Lock()
+	defer o.Unlock()
+	o.beside = b
 }
