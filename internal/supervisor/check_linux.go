@@ -75,7 +75,6 @@ func tryListener() []Finding {
 		found("injected descriptors", true, errOrNil(e), nothing, newer+": Linux 5.14"),
 		found("notification size", true, sizes, nothing, newer+": Linux 5.0"),
 		found("WAIT_KILLABLE_RECV", false, errOrNil(killable), "a signal may take a call back while it is being answered, so that it is done twice", newer+": Linux 5.19"),
-		found("SYNC_WAKE_UP", false, l.wakeHere(), "each notified call takes longer", newer+": Linux 6.6"),
 	)
 }
 
@@ -111,6 +110,13 @@ func checkScope() Finding {
 		return Finding{Name: "yama", OK: true}
 	}
 	scope, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+	if scope == 1 && !hasPtrace() {
+		return Finding{
+			Name:   "yama",
+			Lost:   "each run has a supervisor of its own, so that programs of two runs talk to each other more slowly: kernel.yama.ptrace_scope is 1",
+			Remedy: "sysctl kernel.yama.ptrace_scope=0, or the capability SYS_PTRACE",
+		}
+	}
 	if scope <= 1 || scope == 2 && hasPtrace() {
 		return Finding{Name: "yama", OK: true}
 	}

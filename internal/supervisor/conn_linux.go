@@ -22,6 +22,7 @@ type message struct {
 	Code   int             `json:",omitempty"` // of kindFailed: the exit status of the starter
 	Filter *Filter         `json:",omitempty"` // of kindFilter
 	Trees  []string        `json:",omitempty"` // of kindFilter
+	Join   *join           `json:",omitempty"` // of kindJoin
 }
 
 type kind int
@@ -29,13 +30,15 @@ type kind int
 const (
 	kindFilter    kind = iota + 1 // to the reaper: start the program. With the locks of the trees
 	kindKill                      // to the reaper
-	kindListener                  // from the reaper, with the listener
+	kindListener                  // from the reaper, with the listener; to the run that serves another, with standard error too
 	kindStarted                   // from the reaper and to the starter, with a pidfd of the program
 	kindStopped                   // the program has stopped
 	kindContinued                 // and goes on
 	kindExited                    // the program has ended, and others of its tree may be left
-	kindOver                      // from the reaper: nobody is left
+	kindOver                      // from the reaper, or from the run that serves another: nobody is left
 	kindFailed                    // to the starter, and from the reaper: nothing was started
+	kindJoin                      // to the run that is to serve another
+	kindShared                    // and its answer
 )
 
 // conn is a Unix socket with messages.

@@ -15,7 +15,10 @@
 // only ancestors access to memory. And each of them can find and kill the whole target by itself when the other dies. So there are
 // two: where one process has both parts, its death would leave processes whose calls fail with ENOSYS, and nobody would
 // know of them. The reaper holds a copy of the listener, so that calls wait, and do not fail, until their processes are
-// killed. The listener may also be sent on, to a process that serves many runs; Session.Kill is for the case that it dies.
+// killed.
+//
+// The first run of a name may serve the targets of others as well: see Share and Session.Join. So two programs that talk to
+// each other are served by one process.
 //
 // The program is started from a thread that has the filter. So it needs no process in between that puts the filter on
 // itself and then becomes the program by exec.

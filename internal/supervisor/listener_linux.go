@@ -22,11 +22,10 @@ func (l *Listener) Close() error { return unix.Close(l.FD) }
 
 // The requests of a listener. They are the same on each architecture that is here.
 const (
-	ioctlReceive  = unix.SECCOMP_IOCTL_NOTIF_RECV
-	ioctlSend     = unix.SECCOMP_IOCTL_NOTIF_SEND
-	ioctlIDValid  = 0x40082102
-	ioctlAddFD    = 0x40182103
-	ioctlSetFlags = 0x40082104
+	ioctlReceive = unix.SECCOMP_IOCTL_NOTIF_RECV
+	ioctlSend    = unix.SECCOMP_IOCTL_NOTIF_SEND
+	ioctlIDValid = 0x40082102
+	ioctlAddFD   = 0x40182103
 )
 
 // notification is struct seccomp_notif.
@@ -93,15 +92,6 @@ func (l *Listener) send(r response) unix.Errno {
 			return e
 		}
 	}
-}
-
-// wakeHere lets the kernel run the supervisor on the target's processor: Linux 6.6.
-func (l *Listener) wakeHere() error {
-	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(l.FD), ioctlSetFlags, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
-	if e != 0 {
-		return e
-	}
-	return nil
 }
 
 // errNoListener says that the kernel gives no listener.

@@ -105,8 +105,7 @@ func Run(p Program) Status {
 	defer signal.Stop(signals)
 	args := append([]string{strconv.Itoa(unix.Getpgrp()), strconv.Itoa(len(p.Options))}, p.Options...)
 	args = append(append(args, p.Path), p.Args...)
-	pid, err := spawn(supervisorName, theirs, args...)
-	if err != nil {
+	if _, err := spawn(supervisorName, theirs, args...); err != nil {
 		ours.close()
 		return Status{err: err}
 	}
@@ -119,10 +118,8 @@ func Run(p Program) Status {
 	if s.err == nil {
 		return s
 	}
-	// Nothing is left of a run that failed.
-	if _, ok := s.err.(*failure); ok {
-		unix.Wait4(pid, nil, 0, nil)
-	} else {
+	// Nothing is left of a run that failed, but for a supervisor that serves other runs.
+	if _, ok := s.err.(*failure); !ok {
 		killAll()
 	}
 	sweep(base())
@@ -193,6 +190,7 @@ func (r *starter) wait() Status {
 				}
 				return Status{wait: m.Status}
 			case m.Kind == kindFailed:
+				r.awaitEnd(messages)
 				return Status{err: &failure{m.Text, m.Code}}
 			}
 		case sig := <-r.signals:
@@ -205,7 +203,7 @@ func (r *starter) wait() Status {
 	}
 }
 
-// awaitEnd waits for the supervisor's end, unless somebody interrupts that.
+// awaitEnd waits until the supervisor has ended, or serves other runs alone, unless somebody interrupts that.
 func (r *starter) awaitEnd(messages chan message) {
 	for {
 		select {

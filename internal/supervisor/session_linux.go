@@ -26,6 +26,7 @@ type Session struct {
 	pid    int  // the reaper's
 	ended  bool // the program has, and the starter knows
 	dying  bool
+	others *Shared // or nil
 	over   chan struct{}
 }
 
@@ -44,14 +45,19 @@ func supervise(serve func(*Session) error) int {
 	s.inherit = inherited()
 	go s.watchStarter()
 	err = serve(s)
-	if err != nil {
-		s.starter.send(message{Kind: kindFailed, Text: err.Error(), Code: exitCode(err)})
-	}
+	s.fail(err)
 	s.end()
 	if err != nil {
 		return exitFailed
 	}
 	return 0
+}
+
+// fail tells the starter why the run fails, if it does.
+func (s *Session) fail(err error) {
+	if err != nil {
+		s.starter.send(message{Kind: kindFailed, Text: err.Error(), Code: exitCode(err)})
+	}
 }
 
 var errArguments = errors.New("start the supervisor: too few arguments")
@@ -91,7 +97,7 @@ func (s *Session) watchStarter() {
 // die kills the target's whole tree, removes the virtual files and ends this process.
 func (s *Session) die(reason string) {
 	s.mu.Lock()
-	dying := s.dying
+	dying, others := s.dying, s.others
 	s.dying = true
 	s.mu.Unlock()
 	if dying {
@@ -100,6 +106,9 @@ func (s *Session) die(reason string) {
 	killAll()
 	trees.remove()
 	s.starter.send(message{Kind: kindFailed, Text: reason, Code: exitFailed})
+	if others != nil {
+		s.linger(others)
+	}
 	os.Exit(exitFailed)
 }
 

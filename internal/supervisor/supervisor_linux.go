@@ -82,9 +82,6 @@ func (s *Supervisor) Close() {
 func (s *Supervisor) Serve() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := s.l.wakeHere(); err != nil && err != unix.EINVAL && err != unix.ENOTTY {
-		return fmt.Errorf("set the listener's flags: %w", err)
-	}
 	go s.table.watch()
 	err := s.receive()
 	s.mu.Lock()

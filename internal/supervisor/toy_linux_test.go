@@ -5,6 +5,7 @@ package supervisor
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -107,6 +108,40 @@ func serveToy(s *Session) error {
 		return err
 	}
 	log.printf("reaper %d", s.pid)
+	if name := os.Getenv("TOY_SHARE"); name != "" {
+		shared, err := Share(name, serveGuest)
+		if err == nil {
+			s.Outlive(shared)
+			log.printf("shares")
+			err = serveTree(l, tree, log)
+			s.Finish(shared, err)
+			return err
+		}
+		if joined, err := s.Join(name, l, tree); joined {
+			return err
+		}
+		log.printf("alone")
+	}
+	return serveTree(l, tree, log)
+}
+
+// serveGuest is serveToy for the target of another run.
+func serveGuest(g Guest) error {
+	var log toyLog
+	f, err := os.OpenFile(g.Options[0], os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	log.f = f
+	log.printf("guest of %d", os.Getpid())
+	if err := toyNodes(g.Tree, log); err != nil {
+		return err
+	}
+	return serveTree(g.Listener, g.Tree, log)
+}
+
+func serveTree(l *Listener, tree *Tree, log toyLog) error {
 	sup, err := New(l, Config{
 		Tree:  tree,
 		Other: func(c *Call) { c.Return(int64(c.Args[1]) + 1) },
@@ -120,12 +155,17 @@ func serveToy(s *Session) error {
 	return err
 }
 
+func toyNodes(tree *Tree, log toyLog) error {
+	toy := &toy{log: log}
+	return errors.Join(tree.Node(toyNode, Node{Device: toy, Major: toyMajor, Minor: 192}),
+		tree.Node(toyMem, Node{Device: memToy{toy}, Major: toyMajor, Minor: 193, NativeWrite: true, Anywhere: true}))
+}
+
 func toyTree(log toyLog) (*Tree, error) {
 	tree, err := NewTree(toyClass, "/sys/class/infiniband_verbs", "/dev/infiniband")
 	if err != nil {
 		return nil, err
 	}
-	toy := &toy{log: log}
 	for _, err := range []error{
 		tree.File(toyAttr, "1: CA\n"),
 		tree.File("/sys/class/infiniband_verbs/abi_version", "6\n"),
@@ -135,8 +175,7 @@ func toyTree(log toyLog) (*Tree, error) {
 		tree.Link(toyClass+"/toy0/subsystem", "../../../../proc/sys/kernel"),
 		tree.Link(toyClass+"/toy0/loop", "loop"),
 		tree.Dir(toyClass + "/toy0/ports"),
-		tree.Node(toyNode, Node{Device: toy, Major: toyMajor, Minor: 192}),
-		tree.Node(toyMem, Node{Device: memToy{toy}, Major: toyMajor, Minor: 193, NativeWrite: true, Anywhere: true}),
+		toyNodes(tree, log),
 	} {
 		if err != nil {
 			return nil, err

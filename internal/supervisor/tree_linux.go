@@ -22,7 +22,8 @@ import (
 type Tree struct {
 	root     string
 	prefixes []string
-	lock     int // the directory, by which its owner holds a lock on it
+	lock     int  // the directory, by which its owner holds a lock on it
+	adopted  bool // the files are another process's
 
 	mu     sync.RWMutex
 	nodes  map[string]*node
@@ -94,6 +95,11 @@ func NewTree(prefixes ...string) (*Tree, error) {
 	}
 	trees.list = append(trees.list, t)
 	return t, nil
+}
+
+// adopt returns a tree whose files another process has made, and removes. It needs the nodes alone.
+func adopt(root string, prefixes []string) *Tree {
+	return &Tree{root: root, prefixes: prefixes, lock: -1, adopted: true, nodes: map[string]*node{}}
 }
 
 // lockDir opens a directory and locks it. All that die let go of the lock.
@@ -273,6 +279,12 @@ func (t *Tree) Remove(p string) error {
 
 // Node makes a device node.
 func (t *Tree) Node(p string, n Node) error {
+	if t.adopted {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.nodes[p] = &node{Node: n, path: p}
+		return nil
+	}
 	return t.make(p, func(file string) error {
 		t.nodes[p] = &node{Node: n, path: p}
 		// A directory is to say that this is a character device. Everybody may make one of number 0, but in an overlayfs.

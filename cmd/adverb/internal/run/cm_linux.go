@@ -20,13 +20,13 @@ const (
 	cmPath    = "/dev/infiniband/rdma_cm"
 )
 
-// cmDevice is /dev/infiniband/rdma_cm. manager returns the connection manager of the run, which is made at first use.
-type cmDevice struct{ manager func() (*ucma.Manager, error) }
+// cmDevice is /dev/infiniband/rdma_cm of a run.
+type cmDevice struct{ run *served }
 
 // Open implements supervisor.Device. The program polls a pipe. A writing end of the pipe tells when the program has closed
 // its last copy.
 func (d cmDevice) Open(*supervisor.Call, int) (supervisor.Opened, error) {
-	m, err := d.manager()
+	m, err := d.run.cm.get()
 	if err != nil {
 		return supervisor.Opened{}, err
 	}
@@ -53,12 +53,13 @@ func (d cmDevice) Open(*supervisor.Call, int) (supervisor.Opened, error) {
 		f.Close()
 		return supervisor.Opened{}, err
 	}
-	o.File = &cmFile{f: f, watch: o.Watch, released: make(chan struct{})}
+	o.File = &cmFile{run: d.run, f: f, watch: o.Watch, released: make(chan struct{})}
 	return o, nil
 }
 
 // cmFile is an open rdma_cm.
 type cmFile struct {
+	run      *served
 	f        *ucma.File
 	watch    int
 	released chan struct{} // closed with the last descriptor
@@ -110,7 +111,7 @@ func (f *cmFile) Write(c *supervisor.Call, b []byte) {
 		}
 		if err != nil {
 			e := ucma.Errno(err)
-			logf("thread %d: rdma_cm command %d: %v: %v", c.TID, b[0], e, err)
+			f.run.logf("thread %d: rdma_cm command %d: %v: %v", c.TID, b[0], e, err)
 			c.Fail(e)
 			return
 		}

@@ -3,7 +3,11 @@
 package run
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -27,48 +31,173 @@ var filter = supervisor.Filter{Rules: []supervisor.Rule{{
 	Errno:  unix.EPROTONOSUPPORT,
 }}}
 
-// Serve is the supervisor's process of a run.
+// Serve is the supervisor's process of a run. If another run serves already, this run hands its target over to it.
 func Serve(s *supervisor.Session) error {
 	t, err := supervisor.NewTree("/sys/class/infiniband_verbs", "/sys/class/infiniband", "/sys/class/misc/rdma_cm", "/dev/infiniband")
 	if err != nil {
 		return err
 	}
-	var devices []string
-	for _, o := range s.Program.Options {
-		if name, ok := strings.CutPrefix(o, deviceOption); ok {
-			devices = append(devices, name)
-		}
-		verbose = verbose || o == verboseOption
-	}
-	manager, err := show(t, devices)
+	r, err := newRun(s.Program.Options, os.Stderr)
 	if err != nil {
 		return err
 	}
-	defer manager.close()
+	if err := errors.Join(r.files(t), r.nodes(t)); err != nil {
+		return err
+	}
 	l, err := s.Start(filter, t)
 	if err != nil {
 		return err
 	}
-	sup, err := supervisor.New(l, supervisor.Config{Tree: t, Logf: logf})
+	name := shareName()
+	for range shareTries {
+		shared, err := supervisor.Share(name, serveGuest)
+		switch {
+		case err == nil:
+			s.Outlive(shared)
+			err = r.serve(l, t)
+			s.Finish(shared, err)
+			return err
+		case !errors.Is(err, supervisor.ErrShared):
+			return r.serve(l, t)
+		}
+		if joined, err := s.Join(name, l, t); joined {
+			return err
+		}
+	}
+	r.logf("no other run can serve this one, which is slower where the two talk to each other: see adverb run --check")
+	return r.serve(l, t)
+}
+
+// shareTries is how often a run looks for another that serves. The other may end between two looks.
+const shareTries = 3
+
+// serveGuest serves the target of another run.
+func serveGuest(g supervisor.Guest) error {
+	r, err := newRun(g.Options, g.Stderr)
+	if err == nil {
+		err = r.nodes(g.Tree)
+	}
 	if err != nil {
+		g.Listener.Close()
+		return err
+	}
+	return r.serve(g.Listener, g.Tree)
+}
+
+// shareName is the name by which runs share a supervisor: runs of one binary, which see the same files and processes, as the
+// same user, with the same settings. The network namespace has its own names.
+func shareName() string {
+	h := sha256.New()
+	var st unix.Stat_t
+	for _, p := range []string{"/proc/self/exe", "/proc/self/root"} {
+		if err := unix.Stat(p, &st); err == nil {
+			fmt.Fprintln(h, st.Dev, st.Ino, st.Mtim)
+		}
+	}
+	for _, p := range []string{"mnt", "pid", "user", "ipc"} {
+		ns, _ := os.Readlink("/proc/self/ns/" + p)
+		fmt.Fprintln(h, ns)
+	}
+	fmt.Fprintln(h, os.Geteuid(), os.Getegid())
+	env := os.Environ()
+	slices.Sort(env)
+	for _, v := range env {
+		if strings.HasPrefix(v, "ADVERB_") || strings.HasPrefix(v, "GO") {
+			fmt.Fprintln(h, v)
+		}
+	}
+	return "adverb/run/" + hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// served is what a supervisor knows of a run that it serves.
+type served struct {
+	names   []string // of the devices
+	verbose bool
+	stderr  io.Writer
+	cm      connections
+}
+
+// newRun makes a run by the options of its program.
+func newRun(options []string, stderr io.Writer) (*served, error) {
+	r := &served{stderr: stderr}
+	for _, o := range options {
+		if name, ok := strings.CutPrefix(o, deviceOption); ok {
+			r.names = append(r.names, name)
+		}
+		r.verbose = r.verbose || o == verboseOption
+	}
+	if len(r.names) == 0 {
+		infos, err := verbs.Devices()
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range infos {
+			if i.Transport == verbs.TransportIB { // rxe's provider speaks RoCE
+				r.names = append(r.names, i.Name)
+			}
+		}
+	}
+	r.cm.run = r
+	return r, nil
+}
+
+// logf tells of calls that fail, if the user has asked for that.
+func (r *served) logf(format string, args ...any) {
+	if r.verbose {
+		fmt.Fprintf(r.stderr, "adverb run: "+format+"\n", args...)
+	}
+}
+
+// serve answers the target's calls until its last process has ended.
+func (r *served) serve(l *supervisor.Listener, t *supervisor.Tree) error {
+	defer r.cm.close()
+	sup, err := supervisor.New(l, supervisor.Config{Tree: t, Logf: r.logf})
+	if err != nil {
+		l.Close()
 		return err
 	}
 	return sup.Serve()
 }
 
-// verbose is set by Serve.
-var verbose bool
-
-// logf tells of calls that fail, if the user has asked for that.
-func logf(format string, args ...any) {
-	if verbose {
-		fmt.Fprintf(os.Stderr, "adverb run: "+format+"\n", args...)
+// files makes the files of the devices, and of the connection manager.
+func (r *served) files(t *supervisor.Tree) error {
+	files := uverbs.ABIFiles()
+	maps.Copy(files, ucma.Sysfs(miscMajor, cmMinor))
+	for i, name := range r.names {
+		n := uverbs.Node{Name: uverbs.NodeName(name), Index: i}
+		dev, err := verbs.Open(name)
+		if err != nil {
+			return err
+		}
+		of, err := n.Files(dev)
+		dev.Close()
+		if err != nil {
+			return err
+		}
+		maps.Copy(files, of)
 	}
+	for _, p := range slices.Sorted(maps.Keys(files)) {
+		if err := t.File(p, files[p]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodes makes the nodes of the devices, and of the connection manager.
+func (r *served) nodes(t *supervisor.Tree) error {
+	for i, name := range r.names {
+		n := uverbs.Node{Name: uverbs.NodeName(name), Index: i}
+		if err := t.Node(n.Path(), supervisor.Node{Device: verbsDevice{r, name}, Major: uverbs.Major, Minor: uint32(n.Minor())}); err != nil {
+			return err
+		}
+	}
+	return t.Node(cmPath, supervisor.Node{Device: cmDevice{r}, Major: miscMajor, Minor: cmMinor})
 }
 
 // connections is the connection manager of a run, with the devices that it uses. Most programs need none.
 type connections struct {
-	names []string // of the devices
+	run *served
 
 	mu      sync.Mutex
 	manager *ucma.Manager // nil before its first use
@@ -82,7 +211,7 @@ func (c *connections) get() (*ucma.Manager, error) {
 	if c.manager != nil {
 		return c.manager, nil
 	}
-	for _, name := range c.names[len(c.devices):] {
+	for _, name := range c.run.names[len(c.devices):] {
 		dev, err := verbs.Open(name)
 		if err != nil {
 			return nil, err
@@ -98,56 +227,12 @@ func (c *connections) close() {
 	defer c.mu.Unlock()
 	if c.manager != nil {
 		if err := c.manager.Close(); err != nil {
-			logf("close the connection manager: %v", err)
+			c.run.logf("close the connection manager: %v", err)
 		}
 	}
 	for _, d := range c.devices {
 		if err := d.Close(); err != nil {
-			logf("close %s: %v", d.Name(), err)
+			c.run.logf("close %s: %v", d.Name(), err)
 		}
 	}
-}
-
-// show makes the files and nodes of the devices, all or only some, and of the connection manager.
-func show(t *supervisor.Tree, only []string) (*connections, error) {
-	names := only
-	if len(names) == 0 {
-		infos, err := verbs.Devices()
-		if err != nil {
-			return nil, err
-		}
-		for _, i := range infos {
-			if i.Transport == verbs.TransportIB { // rxe's provider speaks RoCE
-				names = append(names, i.Name)
-			}
-		}
-	}
-	c := &connections{names: names}
-	files := uverbs.ABIFiles()
-	maps.Copy(files, ucma.Sysfs(miscMajor, cmMinor))
-	for i, name := range names {
-		n := uverbs.Node{Name: uverbs.NodeName(name), Index: i}
-		dev, err := verbs.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		of, err := n.Files(dev)
-		dev.Close()
-		if err != nil {
-			return nil, err
-		}
-		maps.Copy(files, of)
-		if err := t.Node(n.Path(), supervisor.Node{Device: verbsDevice(name), Major: uverbs.Major, Minor: uint32(n.Minor())}); err != nil {
-			return nil, err
-		}
-	}
-	if err := t.Node(cmPath, supervisor.Node{Device: cmDevice{c.get}, Major: miscMajor, Minor: cmMinor}); err != nil {
-		return nil, err
-	}
-	for _, p := range slices.Sorted(maps.Keys(files)) {
-		if err := t.File(p, files[p]); err != nil {
-			return nil, err
-		}
-	}
-	return c, nil
 }

@@ -8,18 +8,22 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/shm"
 	"github.com/adverb-rdma/adverb/internal/supervisor"
 	"github.com/adverb-rdma/adverb/internal/uapi"
 	"github.com/adverb-rdma/adverb/internal/uverbs"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// verbsDevice is the name of the device behind a node.
-type verbsDevice string
+// verbsDevice is the device behind a node of a run.
+type verbsDevice struct {
+	run  *served
+	name string
+}
 
 // Open implements supervisor.Device.
 func (d verbsDevice) Open(*supervisor.Call, int) (supervisor.Opened, error) {
-	dev, err := verbs.Open(string(d))
+	dev, err := verbs.Open(d.name)
 	if err != nil {
 		return supervisor.Opened{}, err
 	}
@@ -33,11 +37,14 @@ func (d verbsDevice) Open(*supervisor.Call, int) (supervisor.Opened, error) {
 		ctx.Close()
 		return supervisor.Opened{}, err
 	}
-	return supervisor.Opened{File: &verbsFile{ctx}, FD: fd, Watch: -1}, nil
+	return supervisor.Opened{File: &verbsFile{d.run, ctx}, FD: fd, Watch: -1}, nil
 }
 
 // verbsFile is an open uverbs device.
-type verbsFile struct{ ctx *uverbs.Context }
+type verbsFile struct {
+	run *served
+	ctx *uverbs.Context
+}
 
 // caller is the program in a call.
 type caller struct{ *supervisor.Call }
@@ -65,10 +72,13 @@ func (c caller) Inject(f *os.File, cloexec bool) (int, error) {
 func (f *verbsFile) Read(c *supervisor.Call, _ uint64) { c.Fail(unix.EINVAL) }
 
 // Write implements supervisor.File. A doorbell is carried out at once, by the thread that was told of it: like a driver's
-// system call, so that the program goes on when its work is done, and no other thread has to be woken.
+// system call, so that the program goes on when its work is done, and no other thread has to be woken. The thread does the
+// peer's part too, if the peer is in this process.
 func (f *verbsFile) Write(c *supervisor.Call, b []byte) {
 	if qp, ok := uapi.ParseDoorbell(b); ok {
-		f.answer(c, uapi.CmdPostSend, f.ctx.Doorbell(qp), len(b))
+		var err error
+		shm.Attend(func() { err = f.ctx.Doorbell(qp) })
+		f.answer(c, uapi.CmdPostSend, err, len(b))
 		return
 	}
 	cmd, err := uapi.ParseWrite(bytes.Clone(b))
@@ -84,7 +94,7 @@ func (f *verbsFile) Write(c *supervisor.Call, b []byte) {
 func (f *verbsFile) answer(c *supervisor.Call, number uapi.CommandNumber, err error, n int) {
 	if err != nil {
 		e := uverbs.Errno(err)
-		logf("thread %d: uverbs command %#x: %v: %v", c.TID, uint32(number), e, err)
+		f.run.logf("thread %d: uverbs command %#x: %v: %v", c.TID, uint32(number), e, err)
 		c.Fail(e)
 		return
 	}
@@ -134,6 +144,6 @@ func (f *verbsFile) Ioctl(c *supervisor.Call, request uint32, arg uint64) {
 // Released implements supervisor.File.
 func (f *verbsFile) Released() {
 	if err := f.ctx.Close(); err != nil {
-		logf("close a device: %v", err)
+		f.run.logf("close a device: %v", err)
 	}
 }
