@@ -79,7 +79,8 @@
 // # Signals
 //
 // A call that waits (Call.Wait) is taken away when its thread has a signal to handle: the answer is ERESTARTSYS, so that the
-// kernel restarts the call or fails it with EINTR, as SA_RESTART says. The supervisor looks for signals each 5 ms while calls wait.
+// kernel restarts the call or fails it with EINTR, as SA_RESTART says. The supervisor looks for signals each 5 to 100 ms while calls
+// wait.
 //
 // # Safety
 //

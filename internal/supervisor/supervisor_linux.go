@@ -38,9 +38,11 @@ type Supervisor struct {
 	table     *descriptors
 	work      sync.WaitGroup // calls that were handed on
 
+	looking sync.Mutex // held while waiting calls are looked at
 	mu      sync.Mutex
 	waiting map[*Call]struct{}
-	ticking bool
+	look    *time.Timer   // the next look for signals; nil while no call waits
+	period  time.Duration // until then
 }
 
 // New makes a supervisor for a listener, which it closes when Serve returns.
@@ -157,8 +159,12 @@ func (s *Supervisor) answer(c *Call) {
 // heldSignal is the result of the last look at a waiting thread.
 type heldSignal struct{ shared bool }
 
-// signalPeriod is how often waiting calls are looked at, while there are any. A signal's handler starts so much later.
-const signalPeriod = 5 * time.Millisecond
+// Waiting calls are looked at after signalPeriod. As long as nothing changes, each further period is longer by an eighth, up to
+// signalLongest. So the handler of a signal starts 5 to 50 ms late, and a program that waits for long costs nothing.
+const (
+	signalPeriod  = 5 * time.Millisecond
+	signalLongest = 100 * time.Millisecond
+)
 
 // hold takes note of a call that waits, and starts to look for signals.
 func (s *Supervisor) hold(c *Call) {
@@ -168,10 +174,12 @@ func (s *Supervisor) hold(c *Call) {
 		return
 	}
 	s.waiting[c] = struct{}{}
-	if !s.ticking {
-		s.ticking = true
-		go s.tick()
+	s.period = signalPeriod
+	if s.look == nil {
+		s.look = time.AfterFunc(s.period, s.lookForSignals)
+		return
 	}
+	s.look.Reset(s.period)
 }
 
 func (s *Supervisor) forget(c *Call) {
@@ -190,23 +198,32 @@ func (s *Supervisor) holds(c *Call) bool {
 	return ok
 }
 
-func (s *Supervisor) tick() {
-	t := time.NewTicker(signalPeriod)
-	defer t.Stop()
-	for range t.C {
-		s.mu.Lock()
-		if len(s.waiting) == 0 {
-			s.ticking = false
-			s.mu.Unlock()
-			return
-		}
-		held := slices.Collect(maps.Keys(s.waiting))
+// lookForSignals takes calls away whose threads have a signal to handle, or have ended.
+func (s *Supervisor) lookForSignals() {
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	s.mu.Lock()
+	if len(s.waiting) == 0 {
+		s.look = nil
 		s.mu.Unlock()
-		for _, c := range held {
-			if !s.l.valid(c.id) || c.interrupted() {
-				s.withdraw(c)
-			}
+		return
+	}
+	held := slices.Collect(maps.Keys(s.waiting))
+	s.mu.Unlock()
+	again := false // soon
+	for _, c := range held {
+		if !s.l.valid(c.id) || c.interrupted() {
+			s.withdraw(c)
 		}
+		again = again || c.held.shared
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.period = min(s.period+s.period/8, signalLongest); again {
+		s.period = signalPeriod
+	}
+	if s.look != nil {
+		s.look.Reset(s.period)
 	}
 }
 
@@ -227,11 +244,18 @@ func (s *Supervisor) withdraw(c *Call) {
 // another thread's to handle, and then the kernel would show ERESTARTSYS to the program: so such a signal counts when it is
 // still there at the second look.
 func (c *Call) interrupted() bool {
-	b, err := os.ReadFile(c.procPath("status"))
+	// As os.ReadFile, which would have the file's descriptor in the netpoller.
+	fd, err := unix.Open(c.procPath("status"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false // NOTIF_ID_VALID will tell
 	}
-	own, shared := pendingSignals(string(b))
+	defer unix.Close(fd)
+	var b [4096]byte // a status has less than half of that
+	n, err := unix.Read(fd, b[:])
+	if err != nil {
+		return false
+	}
+	own, shared := pendingSignals(string(b[:n]))
 	again := c.held.shared
 	c.held.shared = shared
 	return own || shared && again
