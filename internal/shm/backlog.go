@@ -23,7 +23,7 @@ var backlog struct {
 
 // attendMost is how many inboxes an attendant works off at most. A thread that waits for an answer waits no longer than that for the
 // messages of others.
-const attendMost = 1024
+const attendMost = 256
 
 // Attend calls f, and then works off the records in lanes that end in this process, by the functions given to OnRecords. f
 // returns without locks that these functions take.
