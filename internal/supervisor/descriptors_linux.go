@@ -261,7 +261,11 @@ func (t *descriptors) add(n *node, o Opened, flags int) (f *openFile, fd int, er
 		return nil, -1, unix.EBUSY
 	}
 	if o.Watch >= 0 {
-		if err := t.poll(o.Watch, 0); err != nil {
+		err := unix.SetNonblock(o.FD, flags&unix.O_NONBLOCK != 0)
+		if err == nil {
+			err = t.poll(o.Watch, 0)
+		}
+		if err != nil {
 			return nil, -1, err
 		}
 		f.watch = o.Watch

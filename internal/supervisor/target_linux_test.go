@@ -166,6 +166,10 @@ func targetDescriptors([]string) {
 	want("waiting with O_NONBLOCK", err, unix.EAGAIN)
 	_, err = unix.Read(a, b)
 	want("read with O_NONBLOCK", err, unix.EAGAIN)
+	nb := open(toyNode, unix.O_RDWR|unix.O_NONBLOCK)
+	_, err = ioctl(nb, toyWait, 0)
+	want("waiting, opened with O_NONBLOCK", err, unix.EAGAIN)
+	unix.Close(nb)
 
 	// Copies.
 	i := id(a)

@@ -215,7 +215,7 @@ func (d *toy) Open(c *Call, flags int) (Opened, error) {
 		return Opened{}, unix.EPERM
 	}
 	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|flags&unix.O_NONBLOCK); err != nil {
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return Opened{}, err
 	}
 	if err := unix.SetNonblock(p[1], true); err != nil { // the thread that receives notifications must not wait
