@@ -13,23 +13,24 @@
 //	Disconnect                                   Disconnected
 //	Disconnected
 //
-// # Two implementations
+// # Three implementations
 //
-// Open chooses by the device. The one serves devices whose QP1 programs may use, and runs the
-// InfiniBand connection manager of package internal/cm there. The other serves devices that speak
-// iWARP: MPA frames over TCP open a connection, whose stream the device then has. No type of either
+// Open chooses by the device's provider. One implementation serves devices whose QP1 programs may use, and runs the
+// InfiniBand connection manager of package internal/cm there. One serves devices that speak
+// iWARP: MPA frames over TCP open a connection, whose stream the device then has. The third is for devices of the
+// kernel's, which has a connection manager itself: it speaks the ABI of /dev/infiniband/rdma_cm. No type of theirs
 // shows on this package's surface, and no other package imports internal/cm. These are the calls on
 // three transports:
 //
 //	here              kernel's manager (ucma)           iWARP, over TCP (MPA)
 //	Addrs             its GIDs                          its network interface's addresses
 //	Open              open /dev/infiniband/rdma_cm      a goroutine for the events
-//	Limits            RDMA_MAX_PRIVATE_DATA             508 bytes each way, beside the depths
-//	Claim             CREATE_ID, BIND_IP                bind
+//	Limits            those of its messages             508 bytes each way, beside the depths
+//	Claim             CREATE_ID, BIND                   bind
 //	Port.Listen       LISTEN                            listen, accept, read the MPA request
-//	NewConn           CREATE_ID                         nothing
-//	Connect           RESOLVE_IP, RESOLVE_ROUTE,        connect, write the MPA request
-//	                  CONNECT
+//	NewConn           nothing                           nothing
+//	Connect           CREATE_ID, RESOLVE_ADDR,          connect, write the MPA request
+//	                  RESOLVE_ROUTE, CONNECT
 //	QPAttr            INIT_QP_ATTR                      nothing: no attribute, since the connector
 //	                                                    moves the QP when the stream is handed to it
 //	Accept            ACCEPT                            write the MPA reply, move the QP

@@ -102,6 +102,9 @@ type Watcher struct {
 // Open brings a connector for a device into service. It fails with [verbs.ErrUnsupported] if no connector can serve the
 // device.
 func Open(dev *verbs.Device, w Watcher) (Connector, error) {
+	if k, ok := kernelOf(dev); ok {
+		return openKernel(dev, k, w)
+	}
 	if c, ok := carrierOf(dev); ok {
 		return openTCP(dev, c, w), nil
 	}

@@ -2,7 +2,9 @@ package uapi
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -227,4 +229,35 @@ func FuzzCommands(f *testing.F) {
 			})
 		}
 	})
+}
+
+// TestSockaddr: addresses are written as the kernel has them, and read back.
+func TestSockaddr(t *testing.T) {
+	for _, c := range []struct {
+		addr  string
+		scope uint32
+		want  []byte // the beginning
+	}{
+		{"192.0.2.1:258", 0, []byte{2, 0, 1, 2, 192, 0, 2, 1}},
+		{"[2001:db8::1]:258", 0, []byte{10, 0, 1, 2, 0, 0, 0, 0, 0x20, 1, 0xd, 0xb8}},
+		{"[fe80::1]:1", 7, []byte{10, 0, 0, 1, 0, 0, 0, 0, 0xfe, 0x80}},
+	} {
+		var b SockaddrStorage
+		a := netip.MustParseAddrPort(c.addr)
+		n := PutSockaddr(b[:], a, c.scope)
+		if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 && !bytes.HasPrefix(b[:n], c.want) {
+			t.Errorf("%s: got % x, want it to begin with % x", c.addr, b[:n], c.want)
+		}
+		if got, scope, err := Sockaddr(b[:]); err != nil || got != a || scope != c.scope {
+			t.Errorf("%s: read back as %v, scope %d, %v", c.addr, got, scope, err)
+		}
+	}
+	var ib SockaddrStorage
+	binary.NativeEndian.PutUint16(ib[:], AFIB)
+	if _, _, err := Sockaddr(ib[:]); !errors.Is(err, ErrFamily) {
+		t.Errorf("an address of InfiniBand: got %v, want ErrFamily", err)
+	}
+	if _, _, err := Sockaddr(ib[:8]); err == nil {
+		t.Error("an address that is cut off was read")
+	}
 }

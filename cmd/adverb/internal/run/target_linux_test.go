@@ -26,6 +26,8 @@ func target(what string) int {
 		err = targetVerbs()
 	case "cm":
 		err = targetCM()
+	case "manager":
+		err = targetManager()
 	default:
 		err = fmt.Errorf("no such target: %s", what)
 	}

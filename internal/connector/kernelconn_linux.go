@@ -1,0 +1,422 @@
+package connector
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/uapi"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// kernelConn is one end of a connection that the kernel's connection manager makes.
+type kernelConn struct {
+	c     *kernelConnector
+	ps    PortSpace
+	typ   verbs.QPType // from Connect or the request on
+	asked bool         // by the peer
+
+	mu            sync.Mutex
+	handle        func(Event)
+	id            *kernelID // nil before Connect
+	call          Call
+	local, remote netip.AddrPort
+	state         string
+	closed        bool
+}
+
+// resolveTime is how long the kernel looks for the peer's link address, and for the route, in ms. rdma-core's programs
+// give it as long.
+const resolveTime = 2000
+
+// NewConn implements Connector. The ID comes with Connect, which knows the type of QP.
+func (c *kernelConnector) NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (Conn, error) {
+	if _, err := gidIndex(c.dev, from); err != nil {
+		return nil, err
+	}
+	return &kernelConn{c: c, ps: ps, handle: handle}, nil
+}
+
+// Serve implements Conn. The kernel's QPs are of the one device, however often it is open.
+func (c *kernelConn) Serve(dev *verbs.Device, from netip.Addr) error {
+	if _, ok := kernelOf(dev); !ok {
+		return verbs.Errorf(syscall.ENODEV, "device %s is not the kernel's", dev.Name())
+	}
+	_, err := gidIndex(dev, from)
+	return err
+}
+
+// Connect implements Conn: RESOLVE_ADDR, RESOLVE_ROUTE and CONNECT follow one another, each with the event of the one before.
+func (c *kernelConn) Connect(call *Call) error {
+	id, bound, err := c.take(call)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.id, c.call, c.typ, c.local, c.remote, c.state = id, *call, call.Type, call.Local, call.Remote, "ADDR_QUERY"
+	c.mu.Unlock()
+	c.c.count(c, true)
+	if call.TOS != 0 {
+		err = id.set(uapi.OptionIDTOS, []byte{call.TOS})
+	}
+	if call.ACKTimeout != 0 && call.Type != verbs.QPTypeUD {
+		err = errors.Join(err, id.set(uapi.OptionIDACKTimeout, []byte{call.ACKTimeout}))
+	}
+	if err == nil {
+		arg := uapi.CMResolveAddrArg{ID: id.number, TimeoutMs: resolveTime}
+		arg.DstAddr, arg.DstSize = sockaddr(call.Remote)
+		if !bound { // the port is a number, and may be by chance that of a listener
+			arg.SrcAddr, arg.SrcSize = sockaddr(netip.AddrPortFrom(call.Local.Addr(), 0))
+		}
+		err = c.c.do(uapi.CMResolveAddr, arg)
+	}
+	if err != nil {
+		c.mu.Lock()
+		c.id = nil
+		c.mu.Unlock()
+		c.c.count(c, false)
+		id.destroy()
+		return verbs.Errorf(err, "resolve %v in the kernel's connection manager: %w", call.Remote, err)
+	}
+	return nil
+}
+
+// take makes the connection's ID, or takes that of its port over.
+func (c *kernelConn) take(call *Call) (id *kernelID, bound bool, err error) {
+	k := c.c
+	if call.Bound {
+		k.mu.Lock()
+		if p := k.ports[call.Local]; p != nil && !p.listens && !p.taken {
+			p.taken = true
+			id = p.id
+			id.handle = c.event
+		}
+		k.mu.Unlock()
+		if id != nil {
+			return id, true, nil
+		}
+	}
+	id, err = k.create(c.ps, call.Type, c.event)
+	return id, false, err
+}
+
+// come makes the connection one that a peer has asked for, by a number of the kernel's.
+func (c *kernelConn) come(number uint32) error {
+	c.mu.Lock()
+	c.id = c.c.name(number, c.event)
+	c.mu.Unlock()
+	c.c.count(c, true)
+	local, remote, guid, err := c.id.addresses()
+	if err == nil && guid != c.c.guid {
+		err = verbs.Errorf(syscall.ENODEV, "the request has come to another device than %s", c.c.dev.Name())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.local, c.remote = local, remote
+	return err
+}
+
+// hear has handle take the events.
+func (c *kernelConn) hear(handle func(Event)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.handle = handle
+	}
+}
+
+// event takes an event of the kernel's. It is called by the connector's goroutine.
+func (c *kernelConn) event(ev *uapi.CMEventResp) {
+	c.mu.Lock()
+	id, call := c.id, &c.call
+	if c.closed {
+		c.mu.Unlock()
+		return
+	}
+	c.mu.Unlock()
+	switch ev.Event {
+	case uapi.CMEventAddrResolved:
+		_, _, guid, err := id.addresses()
+		if err == nil && guid != c.c.guid {
+			err = verbs.Errorf(syscall.ENODEV, "the way to %v leads by another device than %s", call.Remote, c.c.dev.Name())
+		}
+		if err == nil {
+			c.become("ROUTE_QUERY")
+			err = c.c.do(uapi.CMResolveRoute, uapi.CMResolveRouteArg{ID: id.number, TimeoutMs: resolveTime})
+		}
+		c.failed(err)
+	case uapi.CMEventRouteResolved:
+		c.become("CONNECT")
+		c.failed(c.c.do(uapi.CMConnect, uapi.CMConnectArg{ConnParam: userParams(&call.Params), ID: id.number}))
+	case uapi.CMEventAddrError, uapi.CMEventRouteError, uapi.CMEventConnectError:
+		c.failed(verbs.Errorf(statusErr(ev), "the kernel finds no way to %v: %w", c.remote, statusErr(ev)))
+	case uapi.CMEventUnreachable:
+		c.become("CLOSED")
+		if s := int32(ev.Status); c.typ == verbs.QPTypeUD && s > 0 {
+			c.report(Event{Kind: NotFound, Reason: uint16(s), Peer: Datagram{PrivateData: connParams(ev, c.typ).PrivateData}})
+			return
+		}
+		c.report(Event{Kind: Unreachable, TimedOut: statusErr(ev) == syscall.ETIMEDOUT, Err: statusErr(ev)})
+	case uapi.CMEventRejected:
+		c.become("CLOSED")
+		c.report(Event{Kind: Rejected, Reason: uint16(ev.Status), Params: Params{PrivateData: connParams(ev, c.typ).PrivateData}})
+	case uapi.CMEventConnectResponse:
+		c.report(Event{Kind: Replied, Params: connParams(ev, c.typ)})
+	case uapi.CMEventEstablished:
+		c.become("ESTABLISHED")
+		if c.typ == verbs.QPTypeUD {
+			c.report(Event{Kind: Found, Peer: datagramOf(ev)})
+			return
+		}
+		var params Params
+		if !c.asked { // iWARP's kernel brings QPs into service itself
+			params = connParams(ev, c.typ)
+		}
+		c.report(Event{Kind: Established, Params: params})
+	case uapi.CMEventDisconnected:
+		c.become("CLOSED")
+		_ = c.c.do(uapi.CMDisconnect, uapi.CMDisconnectArg{ID: id.number}) // which confirms the peer's wish
+		c.report(Event{Kind: Disconnected})
+	case uapi.CMEventTimewaitExit:
+		c.report(Event{Kind: TimewaitExit})
+	}
+}
+
+// statusErr is the error that an event's status stands for.
+func statusErr(ev *uapi.CMEventResp) error {
+	if s := int32(ev.Status); s < 0 {
+		return syscall.Errno(-s)
+	}
+	return syscall.EIO
+}
+
+// datagramOf reads where a UD peer gets its datagrams.
+func datagramOf(ev *uapi.CMEventResp) Datagram {
+	var p uapi.CMUDParam
+	_ = uapi.Decode(ev.Param[:], &p) // of the right size
+	return Datagram{AH: addressVector(&p.AHAttr), QPN: verbs.QPN(p.QPNum), QKey: verbs.QKey(p.QKey), PrivateData: append([]byte(nil), p.PrivateData[:p.PrivateDataLen]...)}
+}
+
+// addressVector reads a path.
+func addressVector(a *uapi.AHAttr) verbs.AHAttr {
+	v := verbs.AHAttr{DLID: a.DLID, SL: a.SL, SrcPathBits: a.SrcPathBits, StaticRate: verbs.Rate(a.StaticRate), Port: int(a.PortNum)}
+	if a.IsGlobal != 0 {
+		g := &a.GRH
+		v.DGID, v.FlowLabel, v.SGIDIndex, v.HopLimit, v.TrafficClass = verbs.GID(g.DGID), g.FlowLabel, int(g.SGIDIndex), g.HopLimit, g.TrafficClass
+	}
+	return v
+}
+
+func (c *kernelConn) become(state string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.state = state
+}
+
+// report passes an event on.
+func (c *kernelConn) report(ev Event) {
+	c.mu.Lock()
+	handle := c.handle
+	c.mu.Unlock()
+	if handle != nil {
+		handle(ev)
+	}
+}
+
+// failed reports that there is no way to the peer, unless err is nil.
+func (c *kernelConn) failed(err error) {
+	if err != nil {
+		c.become("CLOSED")
+		c.report(Event{Kind: Unreachable, Err: err})
+	}
+}
+
+// number returns the kernel's number of the connection's ID.
+func (c *kernelConn) number() (uint32, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.id == nil || c.closed {
+		return 0, ErrState
+	}
+	return c.id.number, nil
+}
+
+// do carries out a command for the connection's ID. What its state does not allow fails with ErrState.
+func (c *kernelConn) do(number uint32, command func(id uint32) any) error {
+	id, err := c.number()
+	if err != nil {
+		return err
+	}
+	err = c.c.do(number, command(id))
+	if err == unix.EINVAL || err == unix.EISCONN || err == unix.ENOTCONN {
+		return ErrState
+	}
+	return err
+}
+
+// Accept implements Conn.
+func (c *kernelConn) Accept(p Params) error {
+	return c.do(uapi.CMAccept, func(id uint32) any { return uapi.CMAcceptArg{UID: c.id.name, ConnParam: userParams(&p), ID: id} })
+}
+
+// Ready implements Conn. The kernel has no room for a confirmation.
+func (c *kernelConn) Ready([]byte) error {
+	err := c.do(uapi.CMAccept, func(id uint32) any { return uapi.CMAcceptArg{UID: c.id.name, ID: id} })
+	if err == nil {
+		c.become("ESTABLISHED")
+	}
+	return err
+}
+
+// Reject implements Conn.
+func (c *kernelConn) Reject(privateData []byte) error {
+	return c.do(uapi.CMReject, func(id uint32) any {
+		arg := uapi.CMRejectArg{ID: id}
+		arg.PrivateDataLen = uint8(copy(arg.PrivateData[:], privateData))
+		return arg
+	})
+}
+
+// RejectFor implements Conn. The kernel lets programs give no other reason than that they say no.
+func (c *kernelConn) RejectFor(wire.RejReason, []byte) error { return c.Reject(nil) }
+
+// Established implements Conn.
+func (c *kernelConn) Established() error {
+	return c.do(uapi.CMNotify, func(id uint32) any { return uapi.CMNotifyArg{ID: id, Event: uapi.EventCommEst} })
+}
+
+// Disconnect implements Conn.
+func (c *kernelConn) Disconnect() error {
+	err := c.do(uapi.CMDisconnect, func(id uint32) any { return uapi.CMDisconnectArg{ID: id} })
+	if errors.Is(err, ErrState) {
+		return nil
+	}
+	return err
+}
+
+// Close implements Conn.
+func (c *kernelConn) Close() {
+	c.mu.Lock()
+	id, closed := c.id, c.closed
+	c.closed, c.handle = true, nil
+	c.mu.Unlock()
+	if id != nil && !closed {
+		c.c.count(c, false)
+		id.destroy()
+	}
+}
+
+// LimitMTU implements Conn. The kernel asks for the path MTU of its route.
+func (c *kernelConn) LimitMTU(verbs.MTU) {}
+
+// Group implements Conn. RoCE derives all of it from the group's address.
+func (c *kernelConn) Group(group netip.Addr, tos uint8) Datagram {
+	sgid, err := gidIndex(c.c.dev, c.local.Addr())
+	if err != nil {
+		sgid = 0
+	}
+	return Datagram{AH: ahAttr(group, sgid, tos), QPN: multicastQPN, QKey: UDQKey}
+}
+
+// QPAttr implements Conn. Before the kernel knows the device, INIT has the attributes that fit each device of RoCE.
+func (c *kernelConn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
+	a := verbs.QPAttr{State: to}
+	if typ == verbs.QPTypeUD && to != verbs.QPStateInit {
+		if to == verbs.QPStateRTS {
+			return a, verbs.MaskState | verbs.MaskSQPSN, nil
+		}
+		return a, verbs.MaskState, nil
+	}
+	id, err := c.number()
+	var u uapi.QPAttr
+	if err == nil {
+		err = c.c.call(uapi.CMInitQPAttr, func(at uint64) any {
+			return uapi.CMInitQPAttrArg{Response: at, ID: id, QPState: uint32(to)}
+		}, &u)
+	}
+	switch {
+	case err == nil:
+		a, mask := attrOf(&u, to)
+		return a, mask, nil
+	case to != verbs.QPStateInit:
+		return a, 0, ErrNoPeer
+	}
+	a.Port = DevicePort
+	mask := verbs.MaskState | verbs.MaskPKeyIndex | verbs.MaskPort
+	if typ == verbs.QPTypeUD {
+		a.QKey = UDQKey
+		return a, mask | verbs.MaskQKey, nil
+	}
+	a.Access = qpAccess
+	return a, mask | verbs.MaskAccessFlags, nil
+}
+
+// attrOf reads attributes of the kernel's. Each MR has access flags of its own, so the QP's are wide.
+func attrOf(u *uapi.QPAttr, to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask) {
+	a := verbs.QPAttr{State: to, CurState: verbs.QPState(u.CurQPState), PathMTU: verbs.MTU(u.PathMTU), PathMigState: verbs.MigState(u.PathMigState),
+		QKey: verbs.QKey(u.QKey), RQPSN: verbs.PSN(u.RQPSN), SQPSN: verbs.PSN(u.SQPSN), DestQPN: verbs.QPN(u.DestQPNum), AH: addressVector(&u.AHAttr),
+		PKeyIndex: int(u.PKeyIndex), MaxRDAtomic: int(u.MaxRdAtomic), MaxDestRDAtomic: int(u.MaxDestRdAtomic), MinRNRTimer: u.MinRNRTimer,
+		Port: int(u.PortNum), Timeout: u.Timeout, RetryCnt: u.RetryCnt, RNRRetry: u.RNRRetry}
+	mask := verbs.QPAttrMask(u.QPAttrMask) | verbs.MaskState
+	if mask&verbs.MaskAccessFlags != 0 {
+		a.Access = qpAccess
+	}
+	return a, mask
+}
+
+var (
+	_ Connector = (*kernelConnector)(nil)
+	_ Port      = (*kernelPort)(nil)
+	_ Conn      = (*kernelConn)(nil)
+)
+
+var _ verbs.Manager = (*kernelConnector)(nil)
+
+// Counters implements verbs.Manager. The kernel counts messages, in /sys/class/infiniband/*/ports/*/cm_*.
+func (c *kernelConnector) Counters() verbs.Counters {
+	conns, ports := c.listed()
+	return verbs.Counters{{Name: "cm_conns", Value: uint64(len(conns))}, {Name: "cm_listeners", Value: uint64(len(ports))}}
+}
+
+// CMIDs implements verbs.Manager.
+func (c *kernelConnector) CMIDs() []verbs.CMID {
+	conns, list := c.listed()
+	list = append(list, conns...)
+	sortCMIDs(list)
+	return list
+}
+
+// listed returns the connections and listeners of the moment.
+func (c *kernelConnector) listed() (conns, ports []verbs.CMID) {
+	c.mu.Lock()
+	list := slices.Collect(maps.Keys(c.conns))
+	for at, p := range c.ports {
+		if p.listens {
+			ports = append(ports, verbs.CMID{State: "LISTEN", Local: at})
+		}
+	}
+	c.mu.Unlock()
+	for _, conn := range list {
+		conn.mu.Lock()
+		conns = append(conns, verbs.CMID{QPN: conn.call.Params.QPN, Type: conn.typ, State: conn.state, Local: conn.local, Remote: conn.remote})
+		conn.mu.Unlock()
+	}
+	return conns, ports
+}
+
+// count takes note of a connection, or forgets it.
+func (c *kernelConnector) count(conn *kernelConn, there bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if there {
+		c.conns[conn] = true
+	} else {
+		delete(c.conns, conn)
+	}
+}

@@ -1,0 +1,53 @@
+package uapi
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+)
+
+// Families of addresses, as Linux numbers them.
+const (
+	AFInet  = 2
+	AFInet6 = 10
+	AFIB    = 27
+)
+
+// The lengths of a sockaddr_in, a sockaddr_in6 and a sockaddr_ib in bytes.
+const (
+	SockaddrInSize  = 16
+	SockaddrIn6Size = 28
+	SockaddrIBSize  = 48
+)
+
+// ErrFamily says that a sockaddr is of a family that has no IP address.
+var ErrFamily = errors.New("the address is not one of IP")
+
+// PutSockaddr writes an address, whose zone is the interface of number scope, and returns how many bytes that takes.
+func PutSockaddr(b []byte, a netip.AddrPort, scope uint32) int {
+	binary.BigEndian.PutUint16(b[2:], a.Port())
+	if addr := a.Addr().Unmap(); addr.Is4() {
+		native.PutUint16(b, AFInet)
+		copy(b[4:], addr.AsSlice())
+		return SockaddrInSize
+	}
+	native.PutUint16(b, AFInet6)
+	copy(b[8:], a.Addr().AsSlice())
+	native.PutUint32(b[24:], scope)
+	return SockaddrIn6Size
+}
+
+// Sockaddr reads an address, and the number of the interface that its zone stands for. It fails with ErrFamily for another family.
+func Sockaddr(b []byte) (a netip.AddrPort, scope uint32, err error) {
+	if len(b) < SockaddrIn6Size {
+		return a, 0, errors.New("the address is cut off")
+	}
+	port := binary.BigEndian.Uint16(b[2:])
+	switch native.Uint16(b) {
+	case AFInet:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:])), port), 0, nil
+	case AFInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:])), port), native.Uint32(b[24:]), nil
+	}
+	return a, 0, ErrFamily
+}
