@@ -7,7 +7,7 @@ const multicastQPN QPN = 1<<24 - 1
 // (ibv_attach_mcast). The group is given as a GID: an IPv6 multicast address, or an IPv4 one in its
 // IPv4-mapped form. The QP must be in INIT or a later state. It cannot be closed while it is
 // attached. To attach it again changes nothing: it gets one copy of a message, and one DetachMcast
-// detaches it.
+// detaches it. It gets the datagrams that it sends itself, too.
 //
 // The error is ErrInvalid if gid is no multicast address, and ErrUnsupported for other QPs.
 func (qp *QP) AttachMcast(gid GID) error {

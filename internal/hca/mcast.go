@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -16,8 +17,9 @@ const multicastQPN = 1<<24 - 1
 
 // groups are the multicast groups to which QPs of a device are attached.
 type groups struct {
-	mu sync.RWMutex
-	by map[netip.Addr]*group
+	mu  sync.RWMutex
+	by  map[netip.Addr]*group
+	any atomic.Bool // there are groups: for those that send
 }
 
 // group is a multicast group. One engine has joined it, so that each datagram comes once.
@@ -64,6 +66,7 @@ func (g *groups) attach(addr netip.Addr, q *qp) error {
 			g.by = map[netip.Addr]*group{}
 		}
 		g.by[addr] = gr
+		g.any.Store(true)
 	case slices.Contains(gr.qps, q):
 		return nil // a QP has one copy of each message, however often it is attached
 	case len(gr.qps) >= maxMcastQPAttach:
@@ -108,6 +111,7 @@ func (g *groups) remove(addr netip.Addr, q *qp) bool {
 	if len(gr.qps) == 0 {
 		link.Leave(gr.eng.link, addr)
 		delete(g.by, addr)
+		g.any.Store(len(g.by) > 0)
 	}
 	return true
 }
@@ -146,6 +150,45 @@ func (g *groups) members(addr netip.Addr) []*qp {
 	defer g.mu.RUnlock()
 	if gr := g.by[addr]; gr != nil {
 		return gr.qps
+	}
+	return nil
+}
+
+// hearOwn receives the copies of datagrams that have just been sent to groups of this device. Linux puts a copy into the
+// group's socket while it sends. Linux's rxe hands the copy to its QPs within the send too, and programs rely on that: a
+// receive that is posted after the send has completed is for a later datagram. A network that is slower than the program
+// may still deliver the copy there.
+func (q *qp) hearOwn(wrs []verbs.SendWR) {
+	g := &q.dev.groups
+	for len(wrs) > 0 && g.any.Load() {
+		e := g.engineOf(wrs[0].AH.Provider().(*ah).dst.Addr())
+		n := 1
+		for n < len(wrs) && wrs[n].AH == wrs[0].AH {
+			n++
+		}
+		wrs = wrs[n:]
+		if e == nil {
+			continue
+		}
+		e.rx.Lock()                          // whoever has it may have looked before the send
+		for range 2 * (1 + n/receiveBatch) { // the link's own socket and those of the groups take turns
+			if _, _, err := e.receive(e.dev.now()); err != nil {
+				break
+			}
+		}
+		e.rx.Unlock()
+	}
+}
+
+// engineOf returns the engine that has joined a group, or nil.
+func (g *groups) engineOf(addr netip.Addr) *engine {
+	if !addr.IsMulticast() {
+		return nil
+	}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if gr := g.by[addr]; gr != nil {
+		return gr.eng
 	}
 	return nil
 }

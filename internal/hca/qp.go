@@ -198,6 +198,9 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	q.mu.Lock()
 	n, err := q.postSend(wrs)
 	q.mu.Unlock()
+	if q.typ == verbs.QPTypeUD {
+		q.hearOwn(wrs[:n])
+	}
 	return n, err
 }
 

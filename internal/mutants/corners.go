@@ -29,6 +29,8 @@ var cornerMutants = []mutant{
 		"	if p := rec.Paths(); p.HasLeft(m.read) {\n		m.read = p.After(m.read)\n	}\n", "", "./internal/transport", "TestPathsReadLeft"},
 	{"a group takes one QP more than the device says", hca + "mcast.go",
 		"len(gr.qps) >= maxMcastQPAttach:", "len(gr.qps) > maxMcastQPAttach:", "./internal/hca", "TestMulticastLimit"},
+	{"a sender hears its own datagrams to a group later", hca + "qp.go",
+		"		q.hearOwn(wrs[:n])\n", "", "./internal/hca", "TestMulticastOwn"},
 	{"a receiver that does not hear what is withdrawn keeps the memory", shm + "lend.go",
 		"		o.hangup()\n", "", "./internal/shm", "TestWithdraw"},
 	{"what a full lane loses is not counted", hca + "lane.go",

@@ -27,14 +27,6 @@ func fetchSuite(ctx context.Context, work string) error {
 	return lab.NewSource(ctx, "rdma-core", "tests", work)
 }
 
-// mayFail are the tests of rdma-core that fail, by the beginning of their names, each with its reason.
-var mayFail = map[string]string{
-	"tests.test_rdmacm.CMTestCase.test_rdmacm_async_multicast_traffic":    multicast,
-	"tests.test_rdmacm.CMTestCase.test_rdmacm_async_ex_multicast_traffic": multicast,
-}
-
-const multicast = "a sender that is in its multicast group gets its own message first; whether rxe does so is open"
-
 // TestSuite runs rdma-core's own tests of libibverbs, which are in Python, on a device.
 func TestSuite(t *testing.T) {
 	needTree(t)
@@ -75,11 +67,7 @@ func TestSuite(t *testing.T) {
 			m.remarks[f[3]]++
 		default:
 			m.failed++
-			why := expected(f[1])
-			if why == "" {
-				t.Errorf("%s: %s", f[1], f[3])
-			}
-			m.remarks[why]++
+			t.Errorf("%s: %s", f[1], f[3])
 		}
 	}
 	if n < 100 {
@@ -88,19 +76,10 @@ func TestSuite(t *testing.T) {
 	results.suite = suiteTable(modules)
 }
 
-func expected(name string) string {
-	for begin, why := range mayFail {
-		if strings.HasPrefix(name, begin) {
-			return why
-		}
-	}
-	return ""
-}
-
 // module is the results of a file of tests.
 type module struct {
 	passed, skipped, failed int
-	remarks                 map[string]int // why tests were skipped or failed
+	remarks                 map[string]int // why tests were skipped
 }
 
 func suiteTable(modules map[string]*module) string {
