@@ -68,12 +68,12 @@ func askAll(ctx context.Context, f *found, w Want, until time.Time) (answers []P
 		o.of.asked--
 		switch {
 		case o.err == nil:
-			answers = append(answers, o.p)
+			answers = append(answers, o.p.byOwner(func(pid int) bool { return ofSameUser(pid, o.p.PID) })...)
 		case !errors.Is(o.err, errNotOurs):
 			o.of.silent = append(o.of.silent, o.err)
 		}
 	}
-	slices.SortFunc(answers, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
+	slices.SortStableFunc(answers, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
 	return answers, f.silence()
 }
 
@@ -148,6 +148,28 @@ func ended(pid int) bool {
 	}
 	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
 	return errors.Is(err, os.ErrNotExist)
+}
+
+// ofSameUser reports whether two processes are of one user.
+func ofSameUser(a, b int) bool {
+	x, ok1 := userOf(a)
+	y, ok2 := userOf(b)
+	return ok1 && ok2 && x == y
+}
+
+func userOf(pid int) (uid uint32, ok bool) {
+	if pid <= 0 {
+		return 0, false
+	}
+	st, err := os.Stat("/proc/" + strconv.Itoa(pid))
+	if err != nil {
+		return 0, false
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return sys.Uid, true
 }
 
 // isBusy reports whether a program has not taken the questions that wait already.

@@ -10,6 +10,9 @@
 // the programs that could not be asked in time. A program chooses the text of its answer, so the tool removes
 // characters from it that a terminal would obey ([Clean]).
 //
+// A program may have devices open for other processes ([OpenedFor]). The client then shows those processes, as far as they
+// are of the program's user.
+//
 // Without abstract unix sockets, which is everywhere but on Linux, nobody listens.
 package watch
 

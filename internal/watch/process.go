@@ -21,13 +21,20 @@ type Process struct {
 	// Alone says why the program shares neither memory nor addresses with others of its user, if it does not.
 	Alone string `json:"alone,omitempty"`
 
-	opens map[string]int // of each device, where add counts them
+	opens map[opening]int // where add counts them
+}
+
+// opening is a device that an owner has open.
+type opening struct {
+	device string
+	owner  Owner
 }
 
 // Device is an open device of a program.
 type Device struct {
 	Name   string `json:"device"`
 	Netdev string `json:"netdev"`
+	Owner  Owner  `json:"owner,omitzero"` // on the way to the client, which tells it by the Process
 
 	Counters map[string]uint64 `json:"counters,omitempty"`
 	Port     map[string]uint64 `json:"port_counters,omitempty"`
@@ -110,8 +117,9 @@ func Self(w Want) Process {
 	if err := user.Self(); err != nil {
 		p.Alone = err.Error()
 	}
+	of := make(map[Owner][]*verbs.Device)
 	for _, dev := range verbs.OpenDevices() {
-		d := Device{Name: dev.Name(), Netdev: dev.Info().Netdev}
+		d := Device{Name: dev.Name(), Netdev: dev.Info().Netdev, Owner: ownerOf(dev)}
 		r, err := dev.Resources()
 		if err != nil {
 			continue // closed meanwhile
@@ -122,17 +130,24 @@ func Self(w Want) Process {
 			d.count(&r, w)
 		}
 		p.add(d)
+		of[d.Owner] = append(of[d.Owner], dev)
 	}
-	if w != WantRes {
-		p.count()
+	switch _, own := of[Owner{}]; {
+	case w == WantRes:
+	case own && len(of) == 1: // with those from earlier opens
+		p.count(Owner{}, verbs.Totals())
+	default:
+		for o, devices := range of {
+			p.count(o, verbs.TotalsOf(devices...))
+		}
 	}
 	return p
 }
 
-// count fills in the counters of the devices, including those from earlier opens.
-func (p *Process) count() {
-	for _, t := range verbs.Totals() {
-		i := slices.IndexFunc(p.Devices, func(d Device) bool { return d.Name == t.Device })
+// count fills in the counters of the devices of an owner.
+func (p *Process) count(o Owner, totals []verbs.DeviceTotals) {
+	for _, t := range totals {
+		i := slices.IndexFunc(p.Devices, func(d Device) bool { return d.Name == t.Device && d.Owner == o })
 		if i < 0 { // the device is closed
 			continue
 		}
@@ -151,13 +166,14 @@ func (p *Process) count() {
 // those of a later one get its number, as in "pd1#2".
 func (p *Process) add(d Device) {
 	if p.opens == nil {
-		p.opens = map[string]int{}
+		p.opens = map[opening]int{}
 	}
-	if p.opens[d.Name]++; p.opens[d.Name] > 1 {
-		d.rename(fmt.Sprintf("#%d", p.opens[d.Name]))
+	is := opening{d.Name, d.Owner}
+	if p.opens[is]++; p.opens[is] > 1 {
+		d.rename(fmt.Sprintf("#%d", p.opens[is]))
 	}
 	for i := range p.Devices {
-		if o := &p.Devices[i]; o.Name == d.Name {
+		if o := &p.Devices[i]; o.Name == d.Name && o.Owner == d.Owner {
 			for what, n := range d.Count {
 				o.Count[what] += n
 			}

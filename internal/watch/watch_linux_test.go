@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -242,6 +244,26 @@ func TestClean(t *testing.T) {
 	} {
 		if got := Clean(in); got != want {
 			t.Errorf("Clean(%q) is %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestOfSameUser: processes that are there are of one user, or not.
+func TestOfSameUser(t *testing.T) {
+	me := os.Getpid()
+	if !ofSameUser(me, me) || ofSameUser(me, 0) || ofSameUser(-1, me) {
+		t.Errorf("a process is of its own user: %v; of that of a process that cannot be: %v", ofSameUser(me, me), ofSameUser(me, 0))
+	}
+	if os.Getuid() == 0 {
+		cmd := exec.Command("sleep", "1000")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer cmd.Wait()
+		defer cmd.Process.Kill()
+		if ofSameUser(me, cmd.Process.Pid) {
+			t.Error("a process of nobody is of root")
 		}
 	}
 }

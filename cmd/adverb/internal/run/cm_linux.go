@@ -25,8 +25,8 @@ type cmDevice struct{ run *served }
 
 // Open implements supervisor.Device. The program polls a pipe. A writing end of the pipe tells when the program has closed
 // its last copy.
-func (d cmDevice) Open(*supervisor.Call, int) (supervisor.Opened, error) {
-	m, err := d.run.cm.get()
+func (d cmDevice) Open(c *supervisor.Call, _ int) (supervisor.Opened, error) {
+	m, err := d.run.cm.get(c)
 	if err != nil {
 		return supervisor.Opened{}, err
 	}

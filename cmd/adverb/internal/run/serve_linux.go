@@ -202,10 +202,11 @@ type connections struct {
 	mu      sync.Mutex
 	manager *ucma.Manager // nil before its first use
 	devices []*verbs.Device
+	forget  func() // whose they are
 }
 
-// get returns the manager.
-func (c *connections) get() (*ucma.Manager, error) {
+// get returns the manager. Its devices count as those of the process that needed it first.
+func (c *connections) get(by *supervisor.Call) (*ucma.Manager, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.manager != nil {
@@ -218,6 +219,10 @@ func (c *connections) get() (*ucma.Manager, error) {
 		}
 		c.devices = append(c.devices, dev)
 	}
+	var err error
+	if c.forget, err = openedBy(by, c.devices...); err != nil {
+		return nil, err
+	}
 	c.manager = ucma.New(ucma.Config{Devices: c.devices})
 	return c.manager, nil
 }
@@ -229,6 +234,7 @@ func (c *connections) close() {
 		if err := c.manager.Close(); err != nil {
 			c.run.logf("close the connection manager: %v", err)
 		}
+		c.forget()
 	}
 	for _, d := range c.devices {
 		if err := d.Close(); err != nil {

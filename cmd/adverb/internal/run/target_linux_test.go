@@ -24,6 +24,8 @@ func target(what string) int {
 	switch what {
 	case "verbs":
 		err = targetVerbs()
+	case "peer":
+		err = targetPeer()
 	case "cm":
 		err = targetCM()
 	case "manager":

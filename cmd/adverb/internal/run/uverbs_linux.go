@@ -22,28 +22,36 @@ type verbsDevice struct {
 }
 
 // Open implements supervisor.Device.
-func (d verbsDevice) Open(*supervisor.Call, int) (supervisor.Opened, error) {
+func (d verbsDevice) Open(c *supervisor.Call, _ int) (supervisor.Opened, error) {
 	dev, err := verbs.Open(d.name)
 	if err != nil {
 		return supervisor.Opened{}, err
 	}
+	forget, err := openedBy(c, dev)
+	if err != nil {
+		dev.Close()
+		return supervisor.Opened{}, err
+	}
 	ctx, err := uverbs.Open(dev, memory{})
 	if err != nil {
+		forget()
 		dev.Close()
 		return supervisor.Opened{}, err
 	}
 	fd, err := unix.FcntlInt(ctx.File().Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
+		forget()
 		ctx.Close()
 		return supervisor.Opened{}, err
 	}
-	return supervisor.Opened{File: &verbsFile{d.run, ctx}, FD: fd, Watch: -1}, nil
+	return supervisor.Opened{File: &verbsFile{d.run, ctx, forget}, FD: fd, Watch: -1}, nil
 }
 
 // verbsFile is an open uverbs device.
 type verbsFile struct {
-	run *served
-	ctx *uverbs.Context
+	run    *served
+	ctx    *uverbs.Context
+	forget func() // whose it is
 }
 
 // caller is the program in a call.
@@ -146,4 +154,5 @@ func (f *verbsFile) Released() {
 	if err := f.ctx.Close(); err != nil {
 		f.run.logf("close a device: %v", err)
 	}
+	f.forget()
 }

@@ -106,12 +106,12 @@ func (t *Tool) startUntil(ctx context.Context, reached func(line string) bool, a
 	return done
 }
 
-// asTool makes the test binary be the tool, for tests with processes.
-const asTool = "ADVERB_TEST_AS_TOOL"
+// AsTool is a variable of the environment that makes the test binary be the tool, for tests with processes.
+const AsTool = "ADVERB_TEST_AS_TOOL"
 
 // Main is the TestMain of a package whose tests call StartProcess.
 func (t *Tool) Main(m *testing.M) {
-	if os.Getenv(asTool) != "" {
+	if os.Getenv(AsTool) != "" {
 		code := t.tool.Run(context.Background(), os.Args, os.Stdin, os.Stdout, os.Stderr)
 		hca.DepartAll() // as main does
 		os.Exit(code)
@@ -140,7 +140,7 @@ func StartProcess(ctx context.Context, t *testing.T, argv ...string) *Started {
 	}
 	cmd.WaitDelay = quitTime
 	// Without this the race detector makes each process sleep for a second when it ends.
-	cmd.Env = append(os.Environ(), asTool+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	cmd.Env = append(os.Environ(), AsTool+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()

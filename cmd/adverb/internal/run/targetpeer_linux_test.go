@@ -1,0 +1,179 @@
+//go:build amd64 || arm64
+
+package run
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/uapi"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// contact is what an end tells the other.
+type contact struct {
+	qpn, rkey uint32
+	addr      uint64
+}
+
+func (c contact) String() string { return fmt.Sprintf("%d %d %d", c.qpn, c.rkey, c.addr) }
+
+func parseContact(line string) (c contact, err error) {
+	_, err = fmt.Sscan(line, &c.qpn, &c.rkey, &c.addr)
+	return c, err
+}
+
+// The memory of an end: what it writes and where it is written to.
+const (
+	peerMemory  = 1 << 16
+	peerMessage = 1 << 13
+)
+
+// targetPeer has a QP write to that of another program, without end. For each line of standard input, which is the other
+// program's contact, it makes a QP, of which it has printed the contact before. It says "running" once a WRITE has
+// completed, and "ended" with the status of the completion that fails. At the end of its input it ends.
+func targetPeer() error {
+	fd, err := unix.Open("/dev/infiniband/uverbs0", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	k := kernel{fd}
+	if err := k.write(uapi.CmdGetContext, uapi.GetContext{}, nil, &uapi.GetContextResp{}, nil); err != nil {
+		return err
+	}
+	var pd uapi.AllocPDResp
+	if err := k.invoke(uapi.CmdAllocPD, uapi.AllocPD{}, &pd); err != nil {
+		return err
+	}
+	memory, err := unix.Mmap(-1, 0, peerMemory, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return err
+	}
+	var mr uapi.RegMRResp
+	if err := k.invoke(uapi.CmdRegMR, uapi.RegMR{Start: address(memory), Length: peerMemory, HCAVA: address(memory), PDHandle: pd.PDHandle, AccessFlags: 3}, &mr); err != nil {
+		return err
+	}
+	for in := bufio.NewScanner(os.Stdin); ; {
+		w, err := k.newWriter(pd, mr, address(memory))
+		if err != nil {
+			return err
+		}
+		fmt.Println(contact{w.qp.QPN, mr.RKey, address(memory)})
+		if !in.Scan() {
+			return in.Err()
+		}
+		to, err := parseContact(in.Text())
+		if err != nil {
+			return err
+		}
+		if err := w.writeTo(to); err != nil {
+			return err
+		}
+		if err := w.close(); err != nil {
+			return err
+		}
+	}
+}
+
+// writer is a QP with its CQ.
+type writer struct {
+	k        kernel
+	cq       uapi.CreateCQResp
+	qp       uapi.CreateQPResp
+	ring, sq []byte
+	lkey     uint32
+	from     uint64
+}
+
+func (k kernel) newWriter(pd uapi.AllocPDResp, mr uapi.RegMRResp, from uint64) (*writer, error) {
+	w := &writer{k: k, lkey: mr.LKey, from: from}
+	var mi uapi.RxeCreateCQResp
+	if err := k.write(uapi.CmdCreateCQ, uapi.CreateCQ{CQE: 15, CompChannel: -1}, nil, &w.cq, &mi); err != nil {
+		return nil, err
+	}
+	var queues uapi.RxeCreateQPResp
+	in := uapi.CreateQP{PDHandle: pd.PDHandle, SendCQHandle: w.cq.CQHandle, RecvCQHandle: w.cq.CQHandle, MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, QPType: uint8(verbs.QPTypeRC)}
+	if err := k.write(uapi.CmdCreateQP, in, nil, &w.qp, &queues); err != nil {
+		return nil, err
+	}
+	var err error
+	if w.ring, err = unix.Mmap(k.fd, int64(mi.MI.Offset), int(mi.MI.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		return nil, err
+	}
+	w.sq, err = unix.Mmap(k.fd, int64(queues.SQMI.Offset), int(queues.SQMI.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return w, err
+}
+
+func (w *writer) close() error {
+	return errors.Join(unix.Munmap(w.ring), unix.Munmap(w.sq),
+		w.k.write(uapi.CmdDestroyQP, uapi.DestroyQP{QPHandle: w.qp.QPHandle}, nil, &uapi.DestroyQPResp{}, nil),
+		w.k.write(uapi.CmdDestroyCQ, uapi.DestroyCQ{CQHandle: w.cq.CQHandle}, nil, &uapi.DestroyCQResp{}, nil))
+}
+
+// connect brings the QP to RTS. A packet is repeated 3 times, each after 17 ms at least.
+func (w *writer) connect(to contact) error {
+	var gid [16]byte
+	copy(gid[10:], []byte{0xff, 0xff, 127, 0, 0, 1})
+	for _, m := range []uapi.ModifyQP{
+		{AttrMask: uint32(verbs.MaskState | verbs.MaskPKeyIndex | verbs.MaskPort | verbs.MaskAccessFlags), QPState: 1, PortNum: 1, QPAccessFlags: 3},
+		{AttrMask: uint32(verbs.MaskState | verbs.MaskAV | verbs.MaskPathMTU | verbs.MaskDestQPN | verbs.MaskRQPSN | verbs.MaskMaxDestRDAtomic | verbs.MaskMinRNRTimer), QPState: 2,
+			Dest: uapi.QPDest{DGID: gid, IsGlobal: 1, HopLimit: 64, PortNum: 1}, PathMTU: 3, DestQPNum: to.qpn, MaxDestRdAtomic: 1, MinRNRTimer: 1},
+		{AttrMask: uint32(verbs.MaskState | verbs.MaskTimeout | verbs.MaskRetryCnt | verbs.MaskRNRRetry | verbs.MaskSQPSN | verbs.MaskMaxRDAtomic), QPState: 3, Timeout: 12, RetryCnt: 3, RNRRetry: 3, MaxRdAtomic: 1},
+	} {
+		m.QPHandle = w.qp.QPHandle
+		if err := w.k.write(uapi.CmdModifyQP, m, nil, nil, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeTo writes until a completion fails.
+func (w *writer) writeTo(to contact) error {
+	if err := w.connect(to); err != nil {
+		return err
+	}
+	ne := binary.NativeEndian
+	mask := ne.Uint32(w.sq[uapi.QueueMask:])
+	size := 1 << ne.Uint32(w.sq[uapi.QueueElemSize:])
+	wcMask := ne.Uint32(w.ring[uapi.QueueMask:])
+	wcSize := 1 << ne.Uint32(w.ring[uapi.QueueElemSize:])
+	bell := uapi.Append(uapi.Append(nil, uapi.Header{Command: uint32(uapi.CmdPostSend), InWords: uapi.PostSendSize / 4, OutWords: 1}), uapi.PostSend{QPHandle: w.qp.QPHandle})
+	for n := uint32(0); ; n++ {
+		e := w.sq[uapi.QueueData+int(n&mask)*size:]
+		ne.PutUint64(e, uint64(n))
+		ne.PutUint32(e[12:], uint32(verbs.OpRDMAWrite))
+		ne.PutUint32(e[16:], uint32(verbs.SendSignaled))
+		ne.PutUint64(e[24:], to.addr+peerMemory/2)
+		ne.PutUint32(e[32:], to.rkey)
+		ne.PutUint32(e[184:], peerMessage)
+		ne.PutUint32(e[196:], 1)
+		copy(e[uapi.SendWQESize:], uapi.Append(nil, uapi.SGE{Addr: w.from, Length: peerMessage, LKey: w.lkey}))
+		atomic.StoreUint32((*uint32)(unsafe.Pointer(&w.sq[uapi.QueueProducer])), (n+1)&mask)
+		if _, err := unix.Write(w.k.fd, bell); err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("doorbell: %w", err)
+		}
+		for atomic.LoadUint32((*uint32)(unsafe.Pointer(&w.ring[uapi.QueueProducer])))&wcMask == n&wcMask {
+			_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // the end of the test ends a wait without end
+		}
+		var wc uapi.WC
+		if err := uapi.Decode(w.ring[uapi.QueueData+int(n&wcMask)*wcSize:], &wc); err != nil {
+			return err
+		}
+		atomic.StoreUint32((*uint32)(unsafe.Pointer(&w.ring[uapi.QueueConsumer])), (n+1)&wcMask)
+		if wc.Status != 0 {
+			fmt.Println("ended", verbs.WCStatus(wc.Status))
+			return nil
+		}
+		if n == 0 {
+			fmt.Println("running")
+		}
+	}
+}
