@@ -17,7 +17,8 @@ import (
 func Check() []Finding {
 	list := checkListener()
 	list = append(list, checkMemory()...)
-	return append(list, checkScope(), checkCopy(), checkFiles(), checkProc(), checkInotify(), checkTemporary())
+	return append(list, checkScope(yamaScope, hasPtrace()), checkCopy(), checkFiles(), checkQueues(), checkProc(), checkInotify(),
+		checkTemporary(), checkCores())
 }
 
 // found makes a finding of an error.
@@ -103,28 +104,34 @@ func checkMemory() []Finding {
 	}
 }
 
-// checkScope looks at Yama, which may keep processes from one another.
-func checkScope() Finding {
-	b, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+// yamaScope is where Yama says who may look into whose memory.
+const yamaScope = "/proc/sys/kernel/yama/ptrace_scope"
+
+// checkScope looks at Yama, which may keep processes from one another: 1 allows it to ancestors, as the supervisor is one, 2
+// to those with CAP_SYS_PTRACE, and 3 to nobody until the next boot.
+func checkScope(file string, ptrace bool) Finding {
+	f := Finding{Name: "yama", OK: true}
+	b, err := os.ReadFile(file)
 	if err != nil {
-		return Finding{Name: "yama", OK: true}
+		return f
 	}
 	scope, _ := strconv.Atoi(strings.TrimSpace(string(b)))
-	if scope == 1 && !hasPtrace() {
-		return Finding{
-			Name:   "yama",
-			Lost:   "each run has a supervisor of its own, so that programs of two runs talk to each other more slowly: kernel.yama.ptrace_scope is 1",
-			Remedy: "sysctl kernel.yama.ptrace_scope=0, or the capability SYS_PTRACE",
-		}
+	switch {
+	case scope == 1 && !ptrace:
+		f.OK = false
+		f.Lost = "each run has a supervisor of its own, so that programs of two runs talk to each other more slowly: kernel.yama.ptrace_scope is 1"
+		f.Remedy = "sysctl kernel.yama.ptrace_scope=0, or the capability SYS_PTRACE"
+		return f
+	case scope <= 1 || scope == 2 && ptrace:
+		return f
 	}
-	if scope <= 1 || scope == 2 && hasPtrace() {
-		return Finding{Name: "yama", OK: true}
+	f.OK, f.Needed = false, true
+	f.Lost = fmt.Sprintf("no device can be used: kernel.yama.ptrace_scope is %d, so that the supervisor may not look into the program's memory", scope)
+	f.Remedy = "sysctl kernel.yama.ptrace_scope=1, or the capability SYS_PTRACE"
+	if scope > 2 {
+		f.Remedy = "boot with kernel.yama.ptrace_scope 1 or 0: a running kernel does not go back from 3"
 	}
-	return Finding{
-		Name: "yama", Needed: true,
-		Lost:   fmt.Sprintf("no device can be used: kernel.yama.ptrace_scope is %d, so that the supervisor may not look into the program's memory", scope),
-		Remedy: "sysctl kernel.yama.ptrace_scope=1, or the capability SYS_PTRACE where it is 2",
-	}
+	return f
 }
 
 // hasPtrace reports whether this process has CAP_SYS_PTRACE.
@@ -157,6 +164,56 @@ func checkFiles() Finding {
 	f.Needed = r.Max < 2*rangeSize
 	f.Lost = fmt.Sprintf("descriptors of devices have the %d numbers below %d, which the program may use itself", rangeSize, r.Max)
 	f.Remedy = "raise the hard limit of open files to 1024: ulimit -Hn"
+	return f
+}
+
+// checkQueues looks at what the memory of queues needs: a sparse file of queuesSize, which takes as much memory as there are
+// queues.
+func checkQueues() Finding {
+	const name, lost = "memory for queues", "no device can be used"
+	fd, err := unix.MemfdCreate("adverb-check", unix.MFD_CLOEXEC)
+	if err != nil {
+		return found(name, true, os.NewSyscallError("memfd_create", err), lost, "allow memfd_create in the container's profile")
+	}
+	unix.Close(fd)
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_FSIZE, &r) != nil || r.Max >= queuesSize {
+		return Finding{Name: name, OK: true}
+	}
+	return Finding{
+		Name: name, Needed: true,
+		Lost:   fmt.Sprintf("%s: the hard limit of file sizes is %d bytes, and queues are in a sparse file of %d", lost, r.Max, uint64(queuesSize)),
+		Remedy: "no limit of file sizes: ulimit -Hf unlimited",
+	}
+}
+
+// queuesSize is the size of the file that a device gives its program to map.
+const queuesSize = 1 << 60
+
+// RaiseFileSize raises this process's limit of file sizes as far as that is allowed: the file of a device's queues is large
+// and sparse. The program keeps its own limit.
+func RaiseFileSize() {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_FSIZE, &r) == nil && r.Cur < r.Max {
+		unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: r.Max, Max: r.Max})
+	}
+}
+
+// checkCores looks at how many processors this process may use.
+func checkCores() Finding {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return Finding{Name: "processors", OK: true}
+	}
+	return coresFinding(set.Count())
+}
+
+func coresFinding(n int) Finding {
+	f := Finding{Name: "processors", OK: n >= 2}
+	if !f.OK {
+		f.Lost = "a program that polls and its peer share one processor, so that each waits for its turn: latency is a matter of milliseconds"
+		f.Remedy = "two processors: docker run --cpuset-cpus, taskset"
+	}
 	return f
 }
 

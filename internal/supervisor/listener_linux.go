@@ -120,14 +120,40 @@ func install(filter []unix.SockFilter) (fd int, err error) {
 }
 
 // refusal says why the kernel may have refused a filter with a listener, and what to do.
-func refusal(e unix.Errno) string {
+func refusal(e unix.Errno) string { return refusalOf(e, kernelRelease()) }
+
+func refusalOf(e unix.Errno, release string) string {
+	const needed = "Linux 5.14 or newer with CONFIG_SECCOMP_FILTER"
 	switch e {
 	case unix.EBUSY:
 		return "this process is under a supervisor already, and there is one for each tree of processes: start it outside of the other supervisor (adverb run, or a container runtime that uses notifications)"
 	case unix.EINVAL, unix.ENOSYS:
-		return "the kernel has no seccomp user notification: it needs Linux 5.14 with CONFIG_SECCOMP_FILTER; gVisor has none"
+		switch major, minor, ok := version(release); {
+		case !ok:
+			return "the kernel has no seccomp user notification: it needs " + needed + "; gVisor has none"
+		case major == 4 && minor == 4: // which gVisor calls itself, and no other kernel of today
+			return "the kernel calls itself Linux " + release + ", as gVisor does, which has no seccomp user notification: run the container by runc, or on " + needed
+		case major < 5 || major == 5 && minor < 14:
+			return "Linux " + release + " is too old: it needs " + needed
+		}
+		return "Linux " + release + " has no seccomp user notification: build it with CONFIG_SECCOMP_FILTER, or leave the sandbox that plays this kernel (gVisor has no notification)"
 	case unix.EPERM, unix.EACCES:
 		return "a security policy forbids seccomp(2): allow it in the container's profile"
 	}
 	return "see seccomp(2)"
+}
+
+// kernelRelease is what uname(2) says, such as 6.1.0-18-amd64.
+func kernelRelease() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// version reads the first two numbers of a release.
+func version(release string) (major, minor int, ok bool) {
+	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return major, minor, n == 2
 }

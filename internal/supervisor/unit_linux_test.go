@@ -294,6 +294,65 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestScope: under Yama's 1 runs share no supervisor, 2 allows what CAP_SYS_PTRACE allows, and 3 nothing.
+func TestScope(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ptrace_scope")
+	if f := checkScope(file, false); !f.OK {
+		t.Errorf("without Yama: %+v, want OK", f)
+	}
+	for _, tt := range []struct {
+		scope  string
+		ptrace bool
+		ok     bool
+		needed bool
+		remedy string
+	}{
+		{"0\n", false, true, false, ""}, {"1\n", true, true, false, ""}, {"2\n", true, true, false, ""},
+		{"1\n", false, false, false, "ptrace_scope=0"},
+		{"2\n", false, false, true, "SYS_PTRACE"}, {"3\n", false, false, true, "boot"}, {"3\n", true, false, true, "boot"},
+	} {
+		if err := os.WriteFile(file, []byte(tt.scope), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := checkScope(file, tt.ptrace)
+		if f.OK != tt.ok || f.Needed != tt.needed || !strings.Contains(f.Remedy, tt.remedy) || !tt.ok && !strings.Contains(f.Lost, "is "+tt.scope[:1]) {
+			t.Errorf("scope %q, with CAP_SYS_PTRACE %v: %+v, want OK %v and remedy %q", tt.scope, tt.ptrace, f, tt.ok, tt.remedy)
+		}
+	}
+}
+
+// TestRefusal: the reason of a refused filter says which kernel refuses.
+func TestRefusal(t *testing.T) {
+	for _, tt := range []struct {
+		e             unix.Errno
+		release, want string
+	}{
+		{unix.EBUSY, "6.1.0", "under a supervisor already"},
+		{unix.EPERM, "6.1.0", "forbids seccomp"},
+		{unix.EINVAL, "4.4.0", "gVisor does"},
+		{unix.EINVAL, "4.18.0-513.el8.x86_64", "4.18.0-513.el8.x86_64 is too old"},
+		{unix.EINVAL, "5.10.0-28-amd64", "too old"},
+		{unix.ENOSYS, "6.1.0", "CONFIG_SECCOMP_FILTER"},
+		{unix.EINVAL, "6.1.0", "sandbox"},
+		{unix.EINVAL, "", "Linux 5.14"},
+		{unix.ENOMEM, "6.1.0", "seccomp(2)"},
+	} {
+		if got := refusalOf(tt.e, tt.release); !strings.Contains(got, tt.want) {
+			t.Errorf("%v on %q: %q, want %q", tt.e, tt.release, got, tt.want)
+		}
+	}
+}
+
+// TestCores: one processor is enough, and slow.
+func TestCores(t *testing.T) {
+	if f := coresFinding(1); f.OK || f.Needed || f.Remedy == "" {
+		t.Errorf("one: %+v, want a finding that is no obstacle", f)
+	}
+	if f := coresFinding(2); !f.OK {
+		t.Errorf("two: %+v, want OK", f)
+	}
+}
+
 // No path makes the supervisor do anything but give a file of the tree, or one that a link of the tree names.
 func FuzzWalk(f *testing.F) {
 	f.Setenv("XDG_RUNTIME_DIR", f.TempDir())

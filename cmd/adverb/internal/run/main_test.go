@@ -13,8 +13,8 @@ var tool = tooltest.New(Command)
 
 func TestMain(m *testing.M) {
 	supervisor.Stage(Serve)
-	if len(os.Args) == 3 && os.Args[1] == asTarget {
-		os.Exit(target(os.Args[2]))
+	if len(os.Args) >= 3 && os.Args[1] == asTarget {
+		os.Exit(target(os.Args[2], os.Args[3:]...))
 	}
 	tool.Main(m)
 }

@@ -151,6 +151,7 @@ func (r *served) logf(format string, args ...any) {
 // serve answers the target's calls until its last process has ended.
 func (r *served) serve(l *supervisor.Listener, t *supervisor.Tree) error {
 	defer r.cm.close()
+	supervisor.RaiseFileSize() // after the program has begun, whose limit stays
 	sup, err := supervisor.New(l, supervisor.Config{Tree: t, Logf: r.logf})
 	if err != nil {
 		l.Close()

@@ -19,11 +19,17 @@ import (
 )
 
 // target is a program that runs under adverb run, as libibverbs and librdmacm would have it do.
-func target(what string) int {
+func target(what string, args ...string) int {
 	var err error
 	switch what {
 	case "verbs":
 		err = targetVerbs()
+	case "confined":
+		err = targetConfined(args[0], args[1:])
+	case "native":
+		err = targetNative()
+	case "netlink":
+		err = targetNetlink()
 	case "peer":
 		err = targetPeer()
 	case "cm":

@@ -3,4 +3,4 @@
 package run
 
 // target is never called here.
-func target(string) int { return 1 }
+func target(string, ...string) int { return 1 }
