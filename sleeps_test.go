@@ -28,6 +28,7 @@ var sleepsThatStay = map[[2]string]string{
 	{"internal/hca/congestiontable_test.go", "run"}:         "every run is inside synctest.Test",
 	{"internal/hca/idle_unix_bench_test.go", "idle"}:        "that nothing happens is what is measured",
 	{"internal/whole/world_test.go", "advance"}:             "every run is inside synctest.Test",
+	{"cmd/adverb/internal/run/kills_linux_test.go", "pass"}: "the instant of a kill is random, and a number of open files offers no event",
 	{"provider/soft/process_cm_linux_test.go", "heldAfter"}: "neither the number of goroutines nor that of open files offers an event",
 }
 

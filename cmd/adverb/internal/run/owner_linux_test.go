@@ -19,6 +19,10 @@ func meet(x, y *running) {
 	a, b := x.line(), y.line()
 	x.tell(b)
 	y.tell(a)
+	x.expect("connected")
+	y.expect("connected")
+	x.tell("go")
+	y.tell("go")
 }
 
 // asked returns the answers of the programs of this test binary.

@@ -36,9 +36,10 @@ const (
 	peerMessage = 1 << 13
 )
 
-// targetPeer has a QP write to that of another program, without end. For each line of standard input, which is the other
-// program's contact, it makes a QP, of which it has printed the contact before. It says "running" once a WRITE has
-// completed, and "ended" with the status of the completion that fails. At the end of its input it ends.
+// targetPeer has a QP write to that of another program, without end. It prints the contact of its QP. A line of its input is
+// that of the other program: it then says "connected". After another line it writes. It says "running" once a WRITE has
+// completed, and "ended" with the status of the completion that fails. Then it begins anew. It ends with its input, at any
+// time.
 func targetPeer() error {
 	fd, err := unix.Open("/dev/infiniband/uverbs0", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -60,19 +61,28 @@ func targetPeer() error {
 	if err := k.invoke(uapi.CmdRegMR, uapi.RegMR{Start: address(memory), Length: peerMemory, HCAVA: address(memory), PDHandle: pd.PDHandle, AccessFlags: 3}, &mr); err != nil {
 		return err
 	}
-	for in := bufio.NewScanner(os.Stdin); ; {
+	lines := make(chan string)
+	go func() {
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			lines <- in.Text()
+		}
+		os.Exit(0)
+	}()
+	for {
 		w, err := k.newWriter(pd, mr, address(memory))
 		if err != nil {
 			return err
 		}
 		fmt.Println(contact{w.qp.QPN, mr.RKey, address(memory)})
-		if !in.Scan() {
-			return in.Err()
-		}
-		to, err := parseContact(in.Text())
+		to, err := parseContact(<-lines)
 		if err != nil {
 			return err
 		}
+		if err := w.connect(to); err != nil {
+			return err
+		}
+		fmt.Println("connected")
+		<-lines
 		if err := w.writeTo(to); err != nil {
 			return err
 		}
@@ -137,9 +147,6 @@ func (w *writer) connect(to contact) error {
 
 // writeTo writes until a completion fails.
 func (w *writer) writeTo(to contact) error {
-	if err := w.connect(to); err != nil {
-		return err
-	}
 	ne := binary.NativeEndian
 	mask := ne.Uint32(w.sq[uapi.QueueMask:])
 	size := 1 << ne.Uint32(w.sq[uapi.QueueElemSize:])
