@@ -85,7 +85,7 @@ func serveGuest(g supervisor.Guest) error {
 }
 
 // shareName is the name by which runs share a supervisor: runs of one binary, which see the same files and processes, as the
-// same user, with the same settings. The network namespace has its own names.
+// same user, with the same settings, rights and limits. The network namespace has its own names.
 func shareName() string {
 	h := sha256.New()
 	var st unix.Stat_t
@@ -99,6 +99,17 @@ func shareName() string {
 		fmt.Fprintln(h, ns)
 	}
 	fmt.Fprintln(h, os.Geteuid(), os.Getegid())
+	status, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(status)) {
+		if strings.HasPrefix(line, "CapEff:") || strings.HasPrefix(line, "Seccomp") {
+			fmt.Fprint(h, line)
+		}
+	}
+	for _, resource := range []int{unix.RLIMIT_AS, unix.RLIMIT_DATA, unix.RLIMIT_FSIZE, unix.RLIMIT_NOFILE, unix.RLIMIT_MEMLOCK} {
+		var limit unix.Rlimit
+		_ = unix.Getrlimit(resource, &limit)
+		fmt.Fprintln(h, limit.Max)
+	}
 	env := os.Environ()
 	slices.Sort(env)
 	for _, v := range env {
