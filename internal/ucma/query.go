@@ -31,6 +31,15 @@ func gid(a netip.AddrPort) verbs.GID {
 	return verbs.GIDFromAddr(a.Addr())
 }
 
+// device returns the device that answers to queries name. An ID that is bound to a loopback address has none before it
+// has a peer, as on Linux, where any device may carry the connections of such an ID. libfabric looks for this.
+func (c *cmID) device() *verbs.Device {
+	if c.v.LocalAddr().Addr().IsLoopback() && !c.v.RemoteAddr().IsValid() {
+		return nil
+	}
+	return c.v.Device()
+}
+
 // What a path is made of on RoCE.
 const (
 	hopLimit       = 64
@@ -111,7 +120,7 @@ func (f *File) queryRoute(k *call) error {
 	local, remote := c.ends()
 	copy(resp.SrcAddr[:], sockaddr(local))
 	copy(resp.DstAddr[:], sockaddr(remote))
-	if dev := c.v.Device(); dev != nil {
+	if dev := c.device(); dev != nil {
 		id, err := f.m.identify(dev)
 		if err != nil {
 			return err
@@ -157,7 +166,7 @@ func (f *File) queryAddr(k *call, c *cmID, response uint64, form func(netip.Addr
 		return err
 	}
 	var resp uapi.CMQueryAddrResp
-	if dev := c.v.Device(); dev != nil {
+	if dev := c.device(); dev != nil {
 		id, err := f.m.identify(dev)
 		if err != nil {
 			return err
@@ -174,7 +183,7 @@ func (f *File) queryAddr(k *call, c *cmID, response uint64, form func(netip.Addr
 func sockaddrIB(c *cmID, a netip.AddrPort) []byte {
 	b := make([]byte, sizeIB)
 	binary.NativeEndian.PutUint16(b, afIB)
-	if c.v.Device() != nil {
+	if c.device() != nil {
 		g := gid(a)
 		binary.BigEndian.PutUint16(b[2:], wire.DefaultPKey)
 		copy(b[8:], g[:])
@@ -189,7 +198,7 @@ func (f *File) queryPath(k *call, c *cmID, response uint64) error {
 	if err := k.needsAll(resp); err != nil {
 		return err
 	}
-	dev := c.v.Device()
+	dev := c.device()
 	if dev == nil {
 		return k.out(response, resp)
 	}
