@@ -66,6 +66,8 @@ func (c *Context) newQP(in *uapi.ExCreateQP) (*qp, error) {
 		}
 		init.SRQ, init.Cap.MaxRecvWR, init.Cap.MaxRecvSGE = s.v, 0, 0
 	}
+	q.grantInline()
+	init.Cap.MaxInlineData = q.cap.MaxInlineData
 	if err := q.makeRings(&init); err != nil {
 		return nil, err
 	}
@@ -84,6 +86,12 @@ func (c *Context) newQP(in *uapi.ExCreateQP) (*qp, error) {
 	}
 	q.post = newPoster(q)
 	return q, nil
+}
+
+// grantInline raises the QP's limit of inline data to what an element of its send queue has room for anyway, where SGEs
+// may stand instead. rxe grants as much, and rdma_xclient posts inline data without having asked for a limit.
+func (q *qp) grantInline() {
+	q.cap.MaxInlineData = max(q.cap.MaxInlineData, min(uapi.SGESize*q.cap.MaxSendSGE, maxInline))
 }
 
 // makeRings makes the rings. A work queue of verbs has as many places as its ring, so that the ring alone says whether the
@@ -170,7 +178,7 @@ func (c *Context) addQP(k *call, in *uapi.ExCreateQP, resp func(uapi.CreateQPRes
 	}
 	h := c.handle()
 	r := uapi.CreateQPResp{QPHandle: h, QPN: uint32(q.v.QPN()), MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR,
-		MaxSendSGE: in.MaxSendSGE, MaxRecvSGE: in.MaxRecvSGE, MaxInlineData: in.MaxInlineData}
+		MaxSendSGE: in.MaxSendSGE, MaxRecvSGE: in.MaxRecvSGE, MaxInlineData: uint32(q.cap.MaxInlineData)}
 	driver := uapi.RxeCreateQPResp{SQMI: q.sq.info()}
 	if q.rq != nil {
 		driver.RQMI = q.rq.ring.info()

@@ -467,6 +467,46 @@ func TestQueryQP(t *testing.T) {
 	}
 }
 
+// TestInlineWithoutAsking posts as much inline data as there is room for where SGEs may stand, on a QP that was made without
+// inline data. Linux's rxe grants this.
+func TestInlineWithoutAsking(t *testing.T) {
+	x, _, xcq, _ := two(t)
+	p := x.p
+	for sge, want := range map[uint32]uint32{0: 0, 1: 16, 2: 32, 30: 480, 32: 480} {
+		in := uapi.CreateQP{PDHandle: p.pd, SendCQHandle: xcq.handle, RecvCQHandle: xcq.handle, MaxSendWR: 1, MaxSendSGE: sge, QPType: uint8(verbs.QPTypeRC)}
+		var (
+			resp   uapi.CreateQPResp
+			driver uapi.RxeCreateQPResp
+			q      uapi.QueryQPResp
+		)
+		p.do(uapi.CmdCreateQP, in, nil, &resp, &driver)
+		p.do(uapi.CmdQueryQP, uapi.QueryQP{QPHandle: resp.QPHandle}, nil, &q, nil)
+		if resp.MaxInlineData != want || q.MaxInlineData != want {
+			t.Errorf("%d SGEs: granted %d bytes, and QUERY_QP tells %d, want %d", sge, resp.MaxInlineData, q.MaxInlineData, want)
+		}
+	}
+
+	in := uapi.CreateQP{PDHandle: p.pd, SendCQHandle: xcq.handle, RecvCQHandle: xcq.handle, MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, QPType: uint8(verbs.QPTypeRC)}
+	var (
+		resp   uapi.CreateQPResp
+		driver uapi.RxeCreateQPResp
+	)
+	p.do(uapi.CmdCreateQP, in, nil, &resp, &driver)
+	q := &userQP{p: p, handle: resp.QPHandle, qpn: resp.QPN, sq: p.mmap(driver.SQMI), rq: p.mmap(driver.RQMI)}
+	q.init(0)
+	q.connect(q)
+	q.recv(1, arenaBase, 16)
+	q.post(send{id: 2, op: verbs.OpSend, flags: verbs.SendInline | verbs.SendSignaled, inline: []byte("sixteen bytes ok")})
+	for range 2 {
+		if w := xcq.wait(); w.Status != 0 {
+			t.Errorf("completion %d: got status %v", w.WRID, verbs.WCStatus(w.Status))
+		}
+	}
+	if got := string(p.arena[:16]); got != "sixteen bytes ok" {
+		t.Errorf("received %q", got)
+	}
+}
+
 // TestQueries asks for the attributes, and for as many as an older program knows.
 func TestQueries(t *testing.T) {
 	a := newProgram(t, devices(t)[0])
