@@ -22,8 +22,9 @@ type cq struct {
 	ring *ring
 }
 
-// maxCQE is the most completions that a CQ may have. Linux's rxe has as many.
-const maxCQE = 32767
+// maxCQE is the most completions that a CQ may have. Linux's rxe has 32767, which is too few for libfabric's ofi_rxm
+// unless FI_UNIVERSE_SIZE is set. Memory for completions is taken when they come.
+const maxCQE = 1<<20 - 1
 
 func (c *Context) newCQ(user uint64, cqe uint32, comp int32, vector uint32) (*cq, error) {
 	if cqe == 0 || cqe > maxCQE || int(vector) >= max(1, c.attr.NumCompVectors) {

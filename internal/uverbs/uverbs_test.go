@@ -364,6 +364,31 @@ func TestCompletionEvents(t *testing.T) {
 	}
 }
 
+// TestLargeCQ makes a CQ of as many completions as the device tells, and no larger one. One completion is enough to find
+// the ring at its place.
+func TestLargeCQ(t *testing.T) {
+	x, y, _, _ := two(t)
+	p := x.p
+	var d uapi.QueryDeviceResp
+	p.do(uapi.CmdQueryDevice, uapi.QueryDevice{}, nil, &d, nil)
+	const asked = 100_000 // more than ofi_rxm asks for
+	if d.MaxCQE < asked {
+		t.Errorf("max_cqe is %d, want %d at least", d.MaxCQE, asked)
+	}
+	cq := p.cq(int(d.MaxCQE), -1)
+	q := p.qp(verbs.QPTypeRC, cq, cq, 0)
+	q.init(0)
+	q.connect(y)
+	q.post(send{id: 1, op: verbs.OpRDMAWrite, flags: verbs.SendSignaled})
+	if w := cq.wait(); w.WRID != 1 {
+		t.Errorf("got completion %d, want 1", w.WRID)
+	}
+	more := uapi.CreateCQ{CQE: d.MaxCQE + 1, CompChannel: -1}
+	if err := p.try(uapi.CmdCreateCQ, more, nil, &uapi.CreateCQResp{}, &uapi.RxeCreateCQResp{}); Errno(err) != unix.EINVAL {
+		t.Errorf("a CQ that is larger: got %v, want EINVAL", err)
+	}
+}
+
 // TestResizeCQ moves unread completions into another ring. A CQ that is overrun raises its event.
 func TestResizeCQ(t *testing.T) {
 	x, y, xcq, ycq := two(t)
