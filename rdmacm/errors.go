@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/adverb-rdma/adverb/internal/meaning"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -105,6 +106,8 @@ const (
 // rejectNoQP is like RejectNoResources. Other connection managers may say it.
 const rejectNoQP RejectReason = RejectReason(wire.RejNoQP)
 
+const rejectInvalidAltGID RejectReason = RejectReason(wire.RejInvalidAltGID)
+
 func (r RejectReason) String() string { return wire.RejReason(r).String() }
 
 // RejectError is the peer's no.
@@ -145,7 +148,25 @@ func (e *RejectError) Error() string {
 			return fmt.Sprintf("the path MTU is above the peer's, %d: make the MTUs of the two network interfaces equal", verbs.MTU(e.Info[0]).Bytes())
 		}
 	}
-	return fmt.Sprintf("rejected by the peer: %v (reason %d)", e.Reason, uint16(e.Reason))
+	if brief := meaning.RejectBrief(uint16(e.Reason)); brief != "" {
+		return fmt.Sprintf("rejected by the peer: %s (%v, reason %d)%s", brief, e.Reason, uint16(e.Reason), e.accepted())
+	}
+	return fmt.Sprintf("rejected by the peer: %v", e.Reason)
+}
+
+// accepted says what the peer would accept, as far as it tells, or "".
+func (e *RejectError) accepted() string {
+	switch e.Reason {
+	case RejectInvalidGID, rejectInvalidAltGID:
+		if gid := (verbs.GID{}); copy(gid[:], e.Info) == len(gid) && !gid.IsZero() {
+			return fmt.Sprintf(": it would accept the GID %v", gid)
+		}
+	case RejectInvalidClassVersion:
+		if len(e.Info) > 0 {
+			return fmt.Sprintf(": it would accept version %d", e.Info[0])
+		}
+	}
+	return ""
 }
 
 // Is makes a rejection ErrRefused if nobody listens, a program has said no or the peer has no resources, ErrReset if the peer has

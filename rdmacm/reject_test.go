@@ -44,6 +44,7 @@ func newRNICPair(t *testing.T) (p pair, at netip.AddrPort) {
 
 // A connection that an iWARP peer has closed without an answer is no refusal by its program, and programs can tell.
 func TestRejectErrorKinds(t *testing.T) {
+	gid := verbs.GIDFromAddr(netip.MustParseAddr("10.0.0.2"))
 	for name, c := range map[string]struct {
 		err            rdmacm.RejectError
 		refused, reset bool
@@ -54,6 +55,11 @@ func TestRejectErrorKinds(t *testing.T) {
 		"no QP":       {rdmacm.RejectError{Reason: 1}, true, false, "no resources for the connection"},
 		"no listener": {rdmacm.RejectError{Reason: rdmacm.RejectInvalidServiceID, Port: 7}, true, false, "no listener for port 7"},
 		"given up":    {rdmacm.RejectError{Reason: rdmacm.RejectTimeout}, false, true, "given up"},
+		"a GID": {rdmacm.RejectError{Reason: rdmacm.RejectInvalidGID, Info: gid[:]}, false, false,
+			"does not have the GID that the request names as its own (GID not accepted, reason 12): it would accept the GID ::ffff:10.0.0.2"},
+		"a short GID": {rdmacm.RejectError{Reason: rdmacm.RejectInvalidGID, Info: make([]byte, 3)}, false, false, "(GID not accepted, reason 12)"},
+		"a version":   {rdmacm.RejectError{Reason: rdmacm.RejectInvalidClassVersion, Info: []byte{2}}, false, false, "reason 31): it would accept version 2"},
+		"nobody's":    {rdmacm.RejectError{Reason: 99}, false, false, "rejected by the peer: unknown reason 99"},
 		"closed":      {rdmacm.RejectError{Reason: rdmacm.RejectConsumerDefined, Cause: syscall.ECONNRESET}, false, true, "reset"},
 	} {
 		if got := errors.Is(&c.err, rdmacm.ErrRefused); got != c.refused {

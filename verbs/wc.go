@@ -114,6 +114,7 @@ var wcStatusNames = names[WCStatus]{"WC", map[WCStatus]string{
 var wcStatusMeaning = map[WCStatus]string{
 	WCLocLenErr:        "the message is longer than the posted buffer",
 	WCLocQPOpErr:       "the QP could not carry the work request out as posted",
+	WCLocEECOpErr:      "of the RD service, which no device has",
 	WCLocProtErr:       "an SGE names memory that its lkey does not cover in this PD",
 	WCFlushErr:         "the QP went to the error state before this work request was done; the first failed completion says why",
 	WCMWBindErr:        "the memory window could not be bound",
@@ -124,9 +125,16 @@ var wcStatusMeaning = map[WCStatus]string{
 	WCRemOpErr:         "the peer could not complete the operation for a cause of its own",
 	WCRetryExceeded:    "the peer did not acknowledge in time, retries included: is it up, in RTR or RTS, reachable, and are QPN and GID its own?",
 	WCRNRRetryExceeded: "the peer had no receive posted, retries included: post receives earlier or raise rnr_retry (7 retries without end)",
+	WCLocRDDViolErr:    "of the RD service, which no device has",
+	WCRemInvRDReqErr:   "of the RD service, which no device has",
+	WCRemAbortErr:      "the peer has aborted the operation",
+	WCInvEECNErr:       "of the RD service, which no device has",
+	WCInvEECStateErr:   "of the RD service, which no device has",
 	WCFatalErr:         "the device failed",
 	WCRespTimeoutErr:   "no response in time",
-	WCGeneralErr:       "unspecified error",
+	WCGeneralErr:       "the device names no cause: vendor_err may tell more",
+	WCTMErr:            "tag matching failed",
+	WCTMRndvIncomplete: "tag matching: a rendezvous is not complete",
 }
 
 // String returns the C library's name without IBV_, such as WC_RETRY_EXC_ERR.

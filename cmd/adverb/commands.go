@@ -9,6 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cmtools"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/demo"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/devinfo"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/explain"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/heir"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/inspect"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/perftest"
@@ -36,6 +37,7 @@ var commands = []*cli.Command{
 	perftest.ReadBW, perftest.ReadLat, perftest.AtomicBW, perftest.AtomicLat,
 	streams.Proxy, streams.Rcopy,
 	demo.Command,
+	explain.Command,
 	run.Command,
 	bench.Command,
 	version.Command,

@@ -13,6 +13,9 @@ func didYouMean(typed string, names []string) string {
 	return ""
 }
 
+// Nearest returns the name that a mistyped word may have meant, or "" if none is near.
+func Nearest(typed string, names []string) string { return nearest(typed, names) }
+
 // nearest returns the name that takes the fewest edits to get to. It returns "" if that is more than a third of the
 // letters, unless the name begins or ends with the typed text.
 func nearest(typed string, names []string) string {

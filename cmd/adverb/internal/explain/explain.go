@@ -1,0 +1,251 @@
+// Package explain has the command explain: what a number, a name or a line of a log means, why it comes, what to check,
+// and what shows it. All that it knows is in internal/meaning.
+package explain
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/internal/meaning"
+)
+
+// Command is the command explain.
+var Command = &cli.Command{
+	Name:     "explain",
+	Short:    "Explain an error, a code, a counter or a line of a log, of any RDMA program",
+	Flags:    []cli.Flag{cli.JSONFlag},
+	Operands: []cli.Values{words, words, words},
+	Forms:    []cli.Form{{Args: "[--json] [<word>... | -]"}},
+	Usage:    cli.UsageLine,
+	More: `Words are what a program, a library or the kernel has printed, whole lines included, or a kind and a number:
+  PROG "Got completion with error 12, opcode 0, len 0, vendor err 129"
+  PROG ibv_modify_qp RTR 110
+  PROG reject 28
+  dmesg | tail | PROG -
+A word such as -110 is no flag. Without words it lists the kinds, and with a kind alone what the kind has.
+
+The first answer is what the words are most likely about; others follow in a line each. The status is 1 if
+nothing is known. No device or host is asked: the answers are for cards and software devices of all makers.
+`,
+	Run: run,
+}
+
+// words are the names of kinds and entries, for completion.
+var words = cli.Values{List: func() (list []cli.Value) {
+	for _, n := range meaning.Names() {
+		list = append(list, cli.Value{Text: n})
+	}
+	return list
+}}
+
+// maxStdin is as much as is read of the standard input.
+const maxStdin = 1 << 20
+
+// split puts flags first and words behind "--", so that -110 is a word.
+func split(args []string) []string {
+	var flags, rest []string
+	for i, a := range args {
+		if a == "--" {
+			rest = append(rest, args[i+1:]...)
+			break
+		}
+		if a == "-h" || strings.HasPrefix(a, "--") {
+			flags = append(flags, a)
+		} else {
+			rest = append(rest, a)
+		}
+	}
+	return append(append(flags, "--"), rest...)
+}
+
+func run(inv *cli.Invocation) int {
+	json := false
+	inv.Args = split(inv.Args)
+	operands, code, ok := inv.Parse(cli.ExitUsage, func(name, _ string) bool {
+		if name != "json" {
+			cli.Undeclared(name)
+		}
+		json = true
+		return true
+	})
+	if !ok {
+		return code
+	}
+	text := strings.Join(operands, " ")
+	if text == "-" {
+		b, err := io.ReadAll(io.LimitReader(inv.Stdin, maxStdin))
+		if err != nil {
+			return inv.Fail(fmt.Errorf("read the standard input: %w", err), "")
+		}
+		text = string(b)
+	}
+	switch kind, entries := kindOf(text); {
+	case strings.TrimSpace(text) == "":
+		return listKinds(inv, json)
+	case kind.Kind != "":
+		return listKind(inv, json, kind, entries, meaning.Explain(text))
+	}
+	found := meaning.Explain(text)
+	if len(found) == 0 {
+		near := meaning.Nearest(text, cli.Nearest)
+		if json {
+			inv.PrintJSON(answer{Words: text, Found: found, Nearest: near})
+			return cli.ExitError
+		}
+		err := fmt.Errorf("explain %q: nothing is known about it", shorten(text))
+		if len(near) > 0 {
+			err = fmt.Errorf("%w; near are %s", err, strings.Join(near, ", "))
+		}
+		inv.Explain(fmt.Errorf("%w; %q lists the kinds", err, inv.Prog))
+		return cli.ExitError
+	}
+	if json {
+		return inv.PrintJSON(answer{Words: text, Found: found})
+	}
+	print(inv, found)
+	return cli.ExitOK
+}
+
+// answer is the JSON of a question.
+type answer struct {
+	Words   string            `json:"words"`
+	Found   []meaning.Finding `json:"found"` // the most telling first
+	Nearest []string          `json:"nearest,omitempty"`
+}
+
+const maxShown = 80
+
+// shorten keeps an error in one line.
+func shorten(text string) string {
+	if len(text) > maxShown {
+		return text[:maxShown] + "…"
+	}
+	return text
+}
+
+// kindOf returns the kind that a text names, with its entries, or none.
+func kindOf(text string) (meaning.KindDesc, []meaning.Entry) {
+	for _, k := range meaning.Kinds {
+		if string(k.Kind) != text {
+			continue
+		}
+		var list []meaning.Entry
+		for _, e := range meaning.Table() {
+			if e.Kind == k.Kind {
+				list = append(list, e)
+			}
+		}
+		return k, list
+	}
+	return meaning.KindDesc{}, nil
+}
+
+// count says how many entries a kind has.
+type count struct {
+	meaning.KindDesc
+	Entries int `json:"entries"`
+}
+
+func listKinds(inv *cli.Invocation, json bool) int {
+	var list []count
+	for _, k := range meaning.Kinds {
+		_, entries := kindOf(string(k.Kind))
+		list = append(list, count{k, len(entries)})
+	}
+	if json {
+		return inv.PrintJSON(list)
+	}
+	inv.Printf("Kinds, with the number of their entries and an example of words:\n\n")
+	for _, c := range list {
+		inv.Printf("  %-10s %4d  %-27s %s\n", c.Kind, c.Entries, c.Example, c.Title)
+	}
+	inv.Printf("\nOr paste a line of a log: %s \"…\"\n", inv.Prog)
+	return cli.ExitOK
+}
+
+func listKind(inv *cli.Invocation, json bool, kind meaning.KindDesc, entries []meaning.Entry, found []meaning.Finding) int {
+	if json {
+		return inv.PrintJSON(entries)
+	}
+	if len(found) > 0 { // a kind's word may be a name as well
+		print(inv, found[:1])
+		inv.Printf("\n")
+	}
+	inv.Printf("%s:\n\n", kind.Title)
+	for _, e := range entries {
+		inv.Printf("  %s\n", line(&e))
+	}
+	return cli.ExitOK
+}
+
+// line is an entry in one line.
+func line(e *meaning.Entry) string {
+	s := e.Title()
+	if e.Follows {
+		s += " (follows another failure)"
+	}
+	return s + ": " + e.Brief
+}
+
+const width = 100 // of the lines of answers
+
+// print prints what was found: the first in full, and others that are as telling.
+func print(inv *cli.Invocation, found []meaning.Finding) {
+	full := meaning.Leading(found)
+	for i := range full {
+		if i > 0 {
+			inv.Printf("\n")
+		}
+		printFull(inv.Stdout, inv.Prog, &found[i])
+	}
+	if full == len(found) {
+		return
+	}
+	inv.Printf("\nBesides:\n")
+	for i := range found[full:] {
+		f := &found[full+i]
+		inv.Printf("%s", meaning.Wrap(line(&f.Entry), width, "  ", "    "))
+	}
+}
+
+func printFull(w io.Writer, prog string, f *meaning.Finding) {
+	fmt.Fprintf(w, "%s", f.Title())
+	if len(f.Also) > 0 {
+		fmt.Fprintf(w, " (%s)", strings.Join(f.Also, ", "))
+	}
+	fmt.Fprintf(w, "\n%s", meaning.Wrap(meaning.Sentence(f.Brief), width, "  ", "  "))
+	if f.Note != "" {
+		fmt.Fprint(w, meaning.Wrap("Here: "+f.Note+".", width, "  ", "  "))
+	}
+	if f.Follows {
+		fmt.Fprint(w, meaning.Wrap(meaning.FollowsText, width, "  ", "  "))
+	}
+	if f.More != "" {
+		fmt.Fprint(w, meaning.Wrap(f.More, width, "  ", "  "))
+	}
+	if f.Drawing != "" {
+		fmt.Fprintf(w, "\n  %s\n", strings.ReplaceAll(f.Drawing, "\n", "\n  "))
+	}
+	printList(w, "Usual causes, the likeliest first:", f.Causes, true)
+	printList(w, "Check:", f.Checks, false)
+	printList(w, "adverb shows it:", f.Tools, false)
+	if len(f.See) > 0 {
+		fmt.Fprintf(w, "\n%s", meaning.Wrap("See also, behind "+prog+": "+strings.Join(f.See, ", "), width, "  ", "    "))
+	}
+}
+
+func printList(w io.Writer, heading string, list []string, numbered bool) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n  %s\n", heading)
+	for i, text := range list {
+		mark := "  - "
+		if numbered {
+			mark = fmt.Sprintf("%3d. ", i+1)
+		}
+		fmt.Fprint(w, meaning.Wrap(text, width, "  "+mark, "  "+strings.Repeat(" ", len(mark))))
+	}
+}

@@ -1,0 +1,96 @@
+package explain
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
+	"github.com/adverb-rdma/adverb/internal/meaning"
+)
+
+func TestCommand(t *testing.T) {
+	tool := tooltest.New(Command)
+	for _, tt := range []struct {
+		args   []string
+		code   int
+		stdout []string // in this order
+		stderr string
+	}{
+		{nil, 0, []string{"status       24  status 12", "vendor ", "Or paste a line"}, ""},
+		{[]string{"Got completion with error 12, opcode 0, len 0, vendor err 129"}, 0,
+			[]string{"status 12: WC_RETRY_EXC_ERR", "Usual causes, the likeliest first:\n    1. ", "Check:\n    - ", "adverb shows it:", "See also, behind adverb explain: timeout 14", "Besides:\n  vendor 0x81: "}, ""},
+		{[]string{"Got", "completion", "with", "status=5", "vendor", "err", "249"}, 0, []string{"status 5: ", "This only follows another failure", "vendor 0xf9 (follows another failure): "}, ""},
+		{[]string{"rdma_resolve_addr", "errno", "-19"}, 0, []string{"errno 19 of rdma_resolve_addr: ENODEV (No such device)"}, ""},
+		{[]string{"--", "-110"}, 0, []string{"errno 110: ETIMEDOUT", "Besides:", "errno 110 of ibv_modify_qp to RTR"}, ""},
+		{[]string{"00000000 00008813 08006214 0000f6d2"}, 0, []string{"status 10: ", "Here: the dump is an error CQE of a send work request: syndrome 0x13, vendor_err 0x88, QP\n  0x006214, WQE counter 0, ", "opcode RDMA_WRITE."}, ""},
+		{[]string{"BTH"}, 0, []string{"header: BTH", "+-----", "destination QP"}, ""},
+		{[]string{"mtu"}, 0, []string{"Path MTU codes", "  mtu 1: MTU_256: a packet has 256 bytes"}, ""},
+		{[]string{"timeout"}, 0, []string{"setting: timeout", "ACK timeout codes", "timeout 14: 67.11ms"}, ""},
+		{[]string{"retry_ecx_err"}, 1, nil, "adverb: explain \"retry_ecx_err\": nothing is known about it; near are retry_exc_err; \"adverb explain\" lists the kinds\n"},
+		{[]string{strings.Repeat("x ", 100)}, 1, nil, "…\": nothing is known about it; "},
+		{[]string{"--unknown"}, 2, []string{"Usage: adverb explain [--json] [<word>... | -]"}, "unrecognized option '--unknown'"},
+		{[]string{""}, 2, nil, "the text is empty"},
+		{[]string{"12", "--help"}, 0, []string{"Usage: adverb explain"}, ""},
+	} {
+		r := tool.Result(t.Context(), append([]string{"adverb", "explain"}, tt.args...)...)
+		rest, ok := r.Stdout, r.Code == tt.code && strings.Contains(r.Stderr, tt.stderr) && (tt.stderr != "" || r.Stderr == "")
+		for _, want := range tt.stdout {
+			_, after, found := strings.Cut(rest, want)
+			ok, rest = ok && found, after
+		}
+		if !ok {
+			t.Errorf("%q: status %d, stderr %q, stdout\n%s\nwant status %d, %q, and in order %q", tt.args, r.Code, r.Stderr, r.Stdout, tt.code, tt.stderr, tt.stdout)
+		}
+		for _, line := range strings.Split(r.Stdout, "\n") {
+			if n := len([]rune(line)); len(tt.args) > 0 && strings.HasPrefix(line, "    ") && n > width {
+				t.Errorf("%q: got a line of %d characters, want %d at most: %s", tt.args, n, width, line)
+			}
+		}
+	}
+}
+
+// A log comes by the standard input.
+func TestStandardInput(t *testing.T) {
+	var out, errs strings.Builder
+	tool := &cli.Tool{Name: "adverb", Commands: []*cli.Command{Command}}
+	log := strings.NewReader("mlx5: host: got completion with error:\nFailed status 10: wr_id 0 syndrom 0x88\n")
+	if code := tool.Run(t.Context(), []string{"adverb", "explain", "-"}, log, &out, &errs); code != 0 || !strings.HasPrefix(out.String(), "status 10: WC_REM_ACCESS_ERR") {
+		t.Errorf("status %d, %s%s, want status 10 explained", code, errs.String(), out.String())
+	}
+}
+
+func TestJSON(t *testing.T) {
+	tool := tooltest.New(Command)
+	var a answer
+	r := tool.Result(t.Context(), "adverb", "explain", "synd 0x15 vend 0x81", "--json")
+	if err := json.Unmarshal([]byte(r.Stdout), &a); err != nil || r.Code != 0 || len(a.Found) != 2 || a.Found[0].Number != 12 || a.Found[0].By != "synd 0x15" || a.Found[1].Kind != meaning.KindVendor {
+		t.Errorf("%v, status %d: %s, want status 12 by synd 0x15, and a vendor code", err, r.Code, r.Stdout)
+	}
+	a = answer{}
+	r = tool.Result(t.Context(), "adverb", "explain", "--json", "retry_ecx_err")
+	if err := json.Unmarshal([]byte(r.Stdout), &a); err != nil || r.Code != 1 || len(a.Found) != 0 || len(a.Nearest) != 1 {
+		t.Errorf("%v, status %d: %s, want status 1, nothing, and a near word", err, r.Code, r.Stdout)
+	}
+	var kinds []count
+	r = tool.Result(t.Context(), "adverb", "explain", "--json")
+	if err := json.Unmarshal([]byte(r.Stdout), &kinds); err != nil || len(kinds) != len(meaning.Kinds) || kinds[0].Entries == 0 {
+		t.Errorf("%v: %s, want all kinds with their entries", err, r.Stdout)
+	}
+	var entries []meaning.Entry
+	r = tool.Result(t.Context(), "adverb", "explain", "--json", "mtu")
+	if err := json.Unmarshal([]byte(r.Stdout), &entries); err != nil || len(entries) != 5 {
+		t.Errorf("%v: %s, want five MTUs", err, r.Stdout)
+	}
+}
+
+// Completion knows kinds and names.
+func TestCompletion(t *testing.T) {
+	tool := tooltest.New(Command)
+	for typed, want := range map[string]string{"vend": "vendor\n", "wc_retry": "wc_retry_exc_err\n", "out_of_seq": "out_of_sequence\n"} {
+		if r := tool.Result(t.Context(), "adverb", "__complete", "adverb", "explain", typed); !strings.Contains(r.Stdout, want) {
+			t.Errorf("%s: got %q, want %q among them", typed, r.Stdout, want)
+		}
+	}
+}

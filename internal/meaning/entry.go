@@ -1,0 +1,182 @@
+package meaning
+
+import "fmt"
+
+// Kind is a class of entries. Its text is the word by which adverb explain knows the class.
+type Kind string
+
+// The kinds.
+const (
+	KindStatus   Kind = "status"    // of a work completion
+	KindVendor   Kind = "vendor"    // vendor_err of a completion
+	KindSyndrome Kind = "syndrome"  // of an error CQE of mlx5
+	KindNAK      Kind = "nak"       // the code of a NAK
+	KindAETH     Kind = "aeth"      // the first byte of an AETH
+	KindRNR      Kind = "rnr-timer" // min_rnr_timer
+	KindTimeout  Kind = "timeout"   // a QP's timeout
+	KindEvent    Kind = "event"     // an asynchronous event
+	KindReject   Kind = "reject"    // the reason of a REJ
+	KindSIDR     Kind = "sidr"      // the status of a SIDR_REP
+	KindCMEvent  Kind = "cm-event"  // an event of librdmacm
+	KindErrno    Kind = "errno"     // of a call
+	KindMTU      Kind = "mtu"       // a path MTU
+	KindGID      Kind = "gid"       // the type of a GID
+	KindQPState  Kind = "qp-state"  // a QP's state
+	KindPort     Kind = "port"      // a port's state
+	KindOpcode   Kind = "opcode"    // the first byte of a BTH
+	KindHeader   Kind = "header"    // a header of a packet
+	KindCounter  Kind = "counter"   // a counter
+	KindSetting  Kind = "setting"   // an attribute that programs choose
+)
+
+// KindDesc describes a kind.
+type KindDesc struct {
+	Kind    Kind   `json:"kind"`
+	Title   string `json:"title"`
+	Example string `json:"example"` // words for adverb explain
+}
+
+// Kinds are all kinds, in the order of lists and documents.
+var Kinds = []KindDesc{
+	{KindStatus, "Statuses of work completions (enum ibv_wc_status)", "status 12"},
+	{KindVendor, "Vendor codes of failed completions (vendor_err), of mlx5", "vendor 0x81"},
+	{KindSyndrome, "Syndromes of error CQEs of mlx5", "synd 0x15"},
+	{KindErrno, "Errors of calls, by call and errno", "ibv_modify_qp RTR 110"},
+	{KindReject, "Reasons of rejected connections (REJ)", "reject 28"},
+	{KindCMEvent, "Events of the connection manager (enum rdma_cm_event_type)", "RDMA_CM_EVENT_UNREACHABLE"},
+	{KindSIDR, "Statuses of answers to service lookups (SIDR_REP)", "sidr 1"},
+	{KindEvent, "Asynchronous events (enum ibv_event_type)", "event 10"},
+	{KindNAK, "Codes of NAKs", "nak 2"},
+	{KindAETH, "First bytes of an AETH (syndromes of acknowledgements)", "aeth 0x62"},
+	{KindRNR, "RNR timer codes (min_rnr_timer)", "rnr-timer 12"},
+	{KindTimeout, "ACK timeout codes (timeout of a QP)", "timeout 14"},
+	{KindSetting, "Attributes that programs choose", "rnr_retry"},
+	{KindMTU, "Path MTU codes (enum ibv_mtu)", "mtu 5"},
+	{KindGID, "Types of GIDs", "gid 2"},
+	{KindQPState, "States of a QP (enum ibv_qp_state)", "qp-state 6"},
+	{KindPort, "States of a port (enum ibv_port_state)", "port 1"},
+	{KindCounter, "Counters of rdma statistic, of sysfs and of adverb stat", "out_of_sequence"},
+	{KindOpcode, "BTH opcodes", "opcode 0x0a"},
+	{KindHeader, "Headers, with their bits", "BTH"},
+}
+
+// Entry says what one number or name means.
+type Entry struct {
+	Kind   Kind   `json:"kind"`
+	Number int    `json:"number"` // -1 if the entry has a name alone
+	Name   string `json:"name"`   // C's name where there is one
+
+	// Also are further names, and the phrases by which programs print it.
+	Also []string `json:"also,omitempty"`
+
+	// Call is the call that an errno is of, and State the state of a QP that ibv_modify_qp was asked for, such as "RTR".
+	Call  string `json:"call,omitempty"`
+	State string `json:"state,omitempty"`
+
+	Brief   string   `json:"brief"`             // in one line, for errors and lists; without a full stop
+	More    string   `json:"more,omitempty"`    // whole sentences
+	Causes  []string `json:"causes,omitempty"`  // the usual ones, the likeliest first
+	Checks  []string `json:"checks,omitempty"`  // steps
+	Tools   []string `json:"tools,omitempty"`   // what of adverb shows it
+	Drawing string   `json:"drawing,omitempty"` // of bits
+
+	// Follows says that something else has failed before, and that its error is the one to look for.
+	Follows bool `json:"follows,omitempty"`
+
+	// See are other entries, as words for adverb explain.
+	See []string `json:"see,omitempty"`
+}
+
+// hex are the kinds whose numbers are written in base 16.
+var hex = map[Kind]bool{KindVendor: true, KindSyndrome: true, KindAETH: true, KindOpcode: true}
+
+// Digits returns the number as programs print it, or "".
+func (e *Entry) Digits() string {
+	switch {
+	case e.Number < 0:
+		return ""
+	case hex[e.Kind]:
+		return fmt.Sprintf("0x%02x", e.Number)
+	}
+	return fmt.Sprint(e.Number)
+}
+
+// Title names the entry: "status 12: WC_RETRY_EXC_ERR".
+func (e *Entry) Title() string {
+	s := string(e.Kind)
+	if d := e.Digits(); d != "" {
+		s += " " + d
+	}
+	if e.Call != "" {
+		s += " of " + e.Call
+	}
+	if e.State != "" {
+		s += " to " + e.State
+	}
+	if e.Name != "" {
+		s += ": " + e.Name
+	}
+	return s
+}
+
+// Words are words by which adverb explain finds the entry first.
+func (e *Entry) Words() string {
+	switch {
+	case e.Kind == KindErrno:
+		s := e.Name
+		if e.State != "" {
+			s = e.State + " " + s
+		}
+		if e.Call != "" {
+			s = e.Call + " " + s
+		}
+		return s
+	case e.Number >= 0:
+		return string(e.Kind) + " " + e.Digits()
+	}
+	return e.Name
+}
+
+// FollowsText is what is said of an entry with Follows.
+const FollowsText = "This only follows another failure: look for the first error, in the log of this end and of the other."
+
+var theTable once[[]Entry]
+
+// Table returns all entries: kind by kind in the order of [Kinds], each in the order of its numbers, or of the parts of
+// the program that report them. It must not be changed.
+func Table() []Entry { return theTable.get(makeTable) }
+
+func makeTable() []Entry {
+	made := map[Kind][]Entry{
+		KindStatus: statusEntries(), KindVendor: vendorEntries(), KindSyndrome: syndromeEntries(),
+		KindErrno: errnoEntries(), KindReject: rejectEntries(), KindCMEvent: cmEvents, KindSIDR: sidrEntries(),
+		KindEvent: eventEntries(), KindNAK: nakEntries(), KindAETH: aethEntries(), KindRNR: rnrEntries(), KindTimeout: timeoutEntries(),
+		KindSetting: settings, KindMTU: mtuEntries(), KindGID: gidEntries(), KindQPState: qpStateEntries(), KindPort: portEntries(),
+		KindCounter: counterEntries(), KindOpcode: opcodeEntries(), KindHeader: headers(),
+	}
+	var all []Entry
+	for _, k := range Kinds {
+		for _, e := range made[k.Kind] {
+			e.Kind = k.Kind
+			if numberless[k.Kind] {
+				e.Number = -1
+			}
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// numberless are the kinds whose entries have names alone.
+var numberless = map[Kind]bool{KindSetting: true, KindCounter: true, KindHeader: true}
+
+// Lookup returns the entry of a kind that has the number.
+func Lookup(kind Kind, number int) (*Entry, bool) {
+	table := Table()
+	for i := range table {
+		if table[i].Kind == kind && table[i].Number == number && number >= 0 {
+			return &table[i], true
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,52 @@
+package meaning
+
+import "github.com/adverb-rdma/adverb/verbs"
+
+const subnetManager = "It comes from InfiniBand's subnet manager: RoCE has none."
+
+var events = map[verbs.EventType]Entry{
+	verbs.EventCQErr: {Brief: "a CQ had no room for a completion, and the QPs that use it fail",
+		Causes: []string{"the CQ has fewer entries than its QPs have work requests outstanding", "the program polls too slowly, or has stopped"},
+		Checks: []string{"cqe of ibv_create_cq against max_send_wr and max_recv_wr of all its QPs"}, Tools: []string{"adverb res cq"}},
+	verbs.EventQPFatal: {Brief: "the QP failed in a way that no completion can tell",
+		Causes: []string{"its CQ overran", "the device failed", "a defect of the driver or of a work request"}, Checks: []string{"the kernel's log"}},
+	verbs.EventQPReqErr: {Brief: "a request of the peer was invalid, and this end has refused it; the peer's completion has status 9",
+		Causes: []string{"those of status 9, with the ends changed over"}, See: []string{"status 9"}, Tools: []string{"the event's Cause, on adverb, says which rule was broken"}},
+	verbs.EventQPAccessErr: {Brief: "a request of the peer broke the rules of access to memory, and this end has refused it; the peer's completion has status 10",
+		Causes: []string{"those of status 10, with the ends changed over"}, See: []string{"status 10"}, Tools: []string{"the event's Cause, on adverb, says which rule was broken"}},
+	verbs.EventCommEst: {Brief: "the first packet came while the QP was in RTR",
+		More: "It is no failure. A program that uses librdmacm hands it on by rdma_notify; others ignore it."},
+	verbs.EventSQDrained: {Brief: "in SQD, the send queue has drained", More: "It is no failure."},
+	verbs.EventPathMig:   {Brief: "the connection has moved to its alternate path", Causes: []string{"the primary path failed, or a program asked for the move"}},
+	verbs.EventPathMigErr: {Brief: "the connection could not move to its alternate path",
+		Causes: []string{"no alternate path was loaded, or the alternate path fails as well"}},
+	verbs.EventDeviceFatal: {Brief: "the device failed: close all its objects, and open it again",
+		Causes: []string{"a firmware failure or a reset of the card", "the PCIe device was removed", "of a software device: its network interface has gone"},
+		Checks: []string{"the kernel's log"}, Tools: []string{"adverb asyncwatch"}},
+	verbs.EventPortActive: {Brief: "the port is active: its link is up", Tools: []string{"adverb asyncwatch, adverb devinfo"}},
+	verbs.EventPortErr: {Brief: "the port's link went down",
+		Causes: []string{"a cable, a transceiver or the switch's port", "the interface was set down", "an update of the driver or the firmware"},
+		Checks: []string{"ip link, ethtool, the switch's log", "QPs live on for timeout × retries: a short outage costs nothing but time"}, Tools: []string{"adverb asyncwatch, adverb devinfo"}},
+	verbs.EventLIDChange:  {Brief: "the port has another LID", More: subnetManager},
+	verbs.EventPKeyChange: {Brief: "the port's table of P_Keys has changed", More: subnetManager},
+	verbs.EventSMChange:   {Brief: "another subnet manager has taken over", More: subnetManager},
+	verbs.EventSRQErr:     {Brief: "the SRQ failed, and can be used no more", Causes: []string{"the device failed"}},
+	verbs.EventSRQLimitReached: {Brief: "fewer receives are left in the SRQ than its limit: post more, and arm the limit anew",
+		More: "It is no failure."},
+	verbs.EventQPLastWQEReached: {Brief: "a QP with an SRQ has failed, and takes no receive from the SRQ any more",
+		More: "After it, and when its completions are polled, the QP may be destroyed.", Follows: true},
+	verbs.EventClientReregister: {Brief: "the subnet manager asks for all registrations again", More: subnetManager},
+	verbs.EventGIDChange: {Brief: "the port's table of GIDs has changed: an address was added or removed",
+		Causes: []string{"an address of the interface was changed, or a bond or VLAN went up or down"},
+		Checks: []string{"whether a connection used that address: it may end with status 12", "whether the index that programs are configured with is another address now"}, Tools: []string{"adverb gids, adverb asyncwatch"}},
+	verbs.EventWQFatal: {Brief: "a work queue (ibv_create_wq) failed", Causes: []string{"the device failed"}},
+}
+
+func eventEntries() (list []Entry) {
+	for t := verbs.EventCQErr; t <= verbs.EventWQFatal; t++ {
+		e := events[t]
+		e.Number, e.Name = int(t), t.String()
+		list = append(list, e)
+	}
+	return list
+}

@@ -1,0 +1,157 @@
+package meaning
+
+import (
+	"slices"
+	"strings"
+)
+
+// callForms are the ways in which programs name a call, by the call. The first that fits counts.
+var callForms = []struct {
+	re   *pattern
+	call string
+}{
+	{&pattern{text: `ibv_(?:cmd_)?modify_qp|modif(?:y|ying) (?:the )?(?:\w+ )?qp\b|\bqp(?: \w+)? to (?:init|rtr|rts)\b|transition(?:ing)?(?: \w+)? to (?:rtr|rts|init)|change (?:qp )?state to (?:rtr|rts|init)|to (?:init|rtr|rts) state|\b(?:rst2init|init2rtr|rtr2rts)_qp\b`}, "ibv_modify_qp"},
+	{&pattern{text: `rdma_create_qp`}, "rdma_create_qp"},
+	{&pattern{text: `ibv_(?:cmd_)?create_qp(?:_ex)?|\bcreate_qp\b|(?:create|creating|allocate) (?:the )?(?:\w+ )?qp\b|qp creation`}, "ibv_create_qp"},
+	{&pattern{text: `ibv_(?:cmd_)?create_cq(?:_ex)?|\bcreate_cq\b|(?:create|allocate) (?:\w+ )?cq\b|create completion queue`}, "ibv_create_cq"},
+	{&pattern{text: `ibv_create_srq|create srq`}, "ibv_create_srq"},
+	{&pattern{text: `ibv_(?:cmd_)?reg_(?:dmabuf_)?mr\w*|fi_mr_reg|\bcreate_mkey\b|regist\w+ (?:the )?(?:\w+ )?(?:mr|memory|region)\b|(?:allocate|create) mr\b|memory registration`}, "ibv_reg_mr"},
+	{&pattern{text: `ibv_alloc_pd|allocate pd`}, "ibv_alloc_pd"},
+	{&pattern{text: `ibv_open_device|open (?:ib |rdma )?device|get context for`}, "ibv_open_device"},
+	{&pattern{text: `ibv_query_gid\w*|query gid|gid \d+ not available`}, "ibv_query_gid"},
+	{&pattern{text: `ibv_create_ah|create ah\b|address handle`}, "ibv_create_ah"},
+	{&pattern{text: `ibv_post_send|post send`}, "ibv_post_send"},
+	{&pattern{text: `ibv_post_(?:srq_)?recv|post (?:a )?receive`}, "ibv_post_recv"},
+	{&pattern{text: `ibv_get_device_list|get ib devices? list|no (?:ib|rdma) devices? (?:were )?found`}, "ibv_get_device_list"},
+	{&pattern{text: `rdma_create_event_channel`}, "rdma_create_event_channel"},
+	{&pattern{text: `rdma_create_id`}, "rdma_create_id"},
+	{&pattern{text: `rdma_getaddrinfo`}, "rdma_getaddrinfo"},
+	{&pattern{text: `rdma_resolve_addr`}, "rdma_resolve_addr"},
+	{&pattern{text: `rdma_resolve_route`}, "rdma_resolve_route"},
+	{&pattern{text: `rdma_bind_addr`}, "rdma_bind_addr"},
+	{&pattern{text: `rdma_listen`}, "rdma_listen"},
+	{&pattern{text: `rdma_connect|\bnvme.*failed to connect`}, "rdma_connect"},
+	{&pattern{text: `rdma_accept`}, "rdma_accept"},
+	{&pattern{text: `rdma_join_multicast`}, "rdma_join_multicast"},
+	{&pattern{text: `^connect\b|(?:couldn'?t|could not|unable to|failed to) connect`}, "connect"},
+}
+
+var (
+	// The state that a QP was to change to. The first form that a text has counts.
+	stateForms = []*pattern{
+		&pattern{text: `\b(?:next state |rst2|init2|rtr2)(init|rtr|rts)(?:_qp)?\b`}, &pattern{text: `to[ _](?:state )?(?:ibv_qps_)?(init|rtr|rts)\b`},
+		&pattern{text: `\b\w+, ?(init|rtr|rts)\)`}, &pattern{text: `\b(init|rtr|rts)\b`},
+	}
+
+	errnoForms = &pattern{text: `\b(?:errno|err(?:or)?(?:[_ ]?code)?|code|ret(?:urned)?|rc|with|status)[:=\s]*\(?(-?\d{1,3})\b|[\[(]-?(\d{1,3})[\])]|(?:^|\s)-(\d{1,3})$|\s(\d{1,3})$`}
+	errnoAlone = &pattern{text: `\b(?:errno|err(?:or)?|ret(?:urned)?|rc)[:=\s]*\(?(-?\d{1,3})\b|[\[(](-\d{1,3})[\])]|(?:^|\s)(-\d{1,3})$`}
+	errnoWord  = &pattern{text: `^e[a-z]{2,14}$`}
+)
+
+// errnoIn returns the errno that a text names, by strerror's text, by its name or by its number, and where. forms are those
+// of numbers.
+func errnoIn(t *text, forms *pattern) (n, at int, by string, ok bool) {
+	for _, e := range errnoNames {
+		if i := strings.Index(t.lower, lower(e.text)); i >= 0 {
+			return e.number, i, t.raw[i : i+len(e.text)], true
+		}
+	}
+	for _, w := range t.words {
+		if !errnoWord.MatchString(w.text) {
+			continue
+		}
+		for _, e := range errnoNames {
+			if lower(e.name) == w.text {
+				return e.number, w.at, t.raw[w.at : w.at+len(w.text)], true
+			}
+		}
+	}
+	for _, m := range forms.FindAllStringSubmatchIndex(t.lower) {
+		for g := 2; g < len(m); g += 2 {
+			if m[g] < 0 {
+				continue
+			}
+			n, _ := parse(strings.TrimPrefix(t.lower[m[g]:m[g+1]], "-"))
+			if name, _ := errnoName(n); name != "" && !(n == 1 && strings.HasPrefix(t.lower[m[g]:], "-")) { // -1 says only that it failed
+				return n, m[0], strings.TrimSpace(t.raw[m[0]:m[1]]), true
+			}
+		}
+	}
+	return 0, 0, "", false
+}
+
+// entriesOfCall returns the entries of a call, the likeliest first: those of a state of the QP before those of any.
+func entriesOfCall(call, state string) (list []Entry) {
+	for _, e := range Table() {
+		if e.Kind == KindErrno && e.Call == call && (e.State == state || e.State == "") {
+			list = append(list, e)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Entry) int { return strings.Compare(b.State, a.State) })
+	return list
+}
+
+// findingOfCall makes a finding of an errno of a call. Where the call has no entry of its own for the errno, it is that of
+// no call.
+func findingOfCall(r rank, at int, by, call, state string, n int) []Finding {
+	for _, c := range []string{call, ""} {
+		for _, e := range entriesOfCall(c, state) {
+			if e.Number == n {
+				return []Finding{{Entry: e, By: by, rank: r, at: at}}
+			}
+		}
+	}
+	return nil
+}
+
+// stateIn returns the state that a QP was to change to, or "".
+func stateIn(t *text) string {
+	for _, re := range stateForms {
+		if m := re.FindStringSubmatch(t.lower); m != nil {
+			return strings.ToUpper(m[1])
+		}
+	}
+	return ""
+}
+
+// findCall finds a call that failed, and its errno. Without an errno the call's likeliest ones are found.
+func findCall(t *text) (found []Finding) {
+	for _, c := range callForms {
+		m := c.re.FindStringIndex(t.lower)
+		if m == nil {
+			continue
+		}
+		by, state := t.raw[m[0]:m[1]], ""
+		if c.call == "ibv_modify_qp" {
+			state = stateIn(t)
+		}
+		n, _, errnoBy, ok := errnoIn(t, errnoForms)
+		if ok {
+			if f := findingOfCall(rankCode, m[0], by+" … "+errnoBy, c.call, state, n); f != nil {
+				return f
+			}
+		}
+		for i, e := range entriesOfCall(c.call, state) {
+			if state == "" || e.State == state {
+				found = append(found, Finding{Entry: e, By: by, rank: rankContext, at: m[0] + i})
+			}
+		}
+		return found
+	}
+	return nil
+}
+
+// findErrnoAlone finds an errno that no call stands beside: what it means anywhere, and by each call.
+func findErrnoAlone(t *text) []Finding {
+	n, at, by, ok := errnoIn(t, errnoAlone)
+	if !ok || bareNumber.MatchString(t.lower) && !strings.HasPrefix(t.lower, "-") {
+		return nil
+	}
+	found := findingOfCall(rankContext, at, by, "", "", n)
+	for _, e := range Table() {
+		if e.Kind == KindErrno && e.Number == n && e.Call != "" {
+			found = append(found, Finding{Entry: e, By: by, rank: rankBare, at: at})
+		}
+	}
+	return found
+}

@@ -1,0 +1,160 @@
+package meaning
+
+import (
+	"strings"
+)
+
+// named are kinds whose entries are found by a name that stands alone in a text.
+var named = map[Kind]bool{
+	KindStatus: true, KindReject: true, KindCMEvent: true, KindEvent: true, KindMTU: true, KindQPState: true, KindPort: true,
+	KindCounter: true, KindOpcode: true, KindHeader: true, KindSetting: true, KindGID: true,
+}
+
+var theNameIndex once[map[string]int]
+
+// nameIndex has the entries by their names in lower case, as one word each, without IBV_.
+func nameIndex() map[string]int { return theNameIndex.get(makeNameIndex) }
+
+func makeNameIndex() map[string]int {
+	index := map[string]int{}
+	add := func(name string, i int) {
+		name = lower(strings.TrimPrefix(name, "IBV_"))
+		if strings.ContainsAny(name, " /-:") || len(name) < 3 && name != "bth" {
+			return
+		}
+		if _, ok := index[name]; !ok {
+			index[name] = i
+		}
+	}
+	table := Table()
+	for i := range table {
+		if e := &table[i]; named[e.Kind] {
+			add(e.Name, i)
+			if e.Kind == KindReject { // its words, such as "timeout", are of other things too
+				continue
+			}
+			for _, a := range e.Also {
+				add(a, i)
+			}
+		}
+	}
+	for i := range table { // shorter names come behind all others
+		e := &table[i]
+		for _, prefix := range []string{"WC_", "IB_CM_REJ_", "RDMA_CM_EVENT_", "EVENT_"} {
+			if named[e.Kind] && strings.HasPrefix(e.Name, prefix) {
+				short := strings.TrimPrefix(e.Name, prefix)
+				if strings.Contains(short, "_") {
+					add(short, i)
+				}
+			}
+		}
+	}
+	return index
+}
+
+// goNames are the names that package verbs has for statuses, as far as they cannot be made of C's.
+var goNames = map[string]int{
+	"wcflusherr": 5, "wclocqpoperr": 2, "wcloclenerr": 1, "wclocproterr": 4, "wcmwbinderr": 6, "wcbadresperr": 7, "wclocaccesserr": 8,
+	"wcreminvreqerr": 9, "wcremaccesserr": 10, "wcremoperr": 11, "wcretryexceeded": 12, "wcrnrretryexceeded": 13, "wcremaborterr": 16,
+	"wcfatalerr": 19, "wcresptimeouterr": 20, "wcgeneralerr": 21,
+}
+
+// common are names that are words of any log as well: they count only if they are the whole text.
+var common = map[string]bool{
+	"timeout": true, "ttl": true, "mad": true, "success": true, "qkey": true, "lifespan": true, "hello": true, "secured": true, "acknowledge": true, "flush": true, "rnr": true,
+}
+
+// expected is what a program says of an event that did not come.
+var expected = &pattern{text: `expected\s+rdma_cm_event_\w+`}
+
+// findNames finds names: of C, of counters, of headers, of settings.
+func findNames(t *text) (found []Finding) {
+	index, table := nameIndex(), Table()
+	skip := expected.FindStringIndex(t.lower)
+	for _, w := range t.words {
+		if skip != nil && skip[0] <= w.at && w.at < skip[1] {
+			continue
+		}
+		name := strings.TrimPrefix(w.text, "ibv_")
+		if n, ok := goNames[name]; ok {
+			found = append(found, finding(rankCode, w.at, w.text, KindStatus, n)...)
+			continue
+		}
+		i, ok := index[name]
+		if !ok || common[name] && len(t.words) > 1 {
+			continue
+		}
+		e := table[i]
+		r := rankContext
+		switch e.Kind {
+		case KindStatus, KindEvent, KindReject:
+			r = rankCode
+		case KindCMEvent:
+			r = rankPhrase // its status tells more
+		}
+		if len(t.words) == 1 {
+			r = rankAsked
+		}
+		found = append(found, Finding{Entry: e, By: t.raw[w.at : w.at+len(w.text)], rank: r, at: w.at})
+	}
+	return found
+}
+
+// phraseKinds are kinds whose entries programs print in words.
+var phraseKinds = map[Kind]bool{KindStatus: true, KindReject: true, KindNAK: true, KindSetting: true, KindHeader: true, KindGID: true}
+
+type phrase struct {
+	text  string
+	entry int
+}
+
+var thePhrases once[[]phrase]
+
+// phrases are the texts of several words by which entries are printed, in lower case.
+func phrases() []phrase { return thePhrases.get(makePhrases) }
+
+func makePhrases() (list []phrase) {
+	table := Table()
+	for i := range table {
+		if e := &table[i]; phraseKinds[e.Kind] {
+			for _, a := range append([]string{e.Name}, e.Also...) {
+				if strings.Contains(a, " ") {
+					list = append(list, phrase{lower(a), i})
+				}
+			}
+		}
+	}
+	return list
+}
+
+// findPhrases finds what programs print in words: "transport retry counter exceeded".
+func findPhrases(t *text) (found []Finding) {
+	table := Table()
+	for _, p := range phrases() {
+		at := strings.Index(t.lower, p.text)
+		if at < 0 || at > 0 && isWordByte(t.lower[at-1]) || at+len(p.text) < len(t.lower) && isWordByte(t.lower[at+len(p.text)]) {
+			continue
+		}
+		e := table[p.entry]
+		if e.Kind == KindReject && !t.cm || e.Kind == KindStatus && rnrBefore(t.lower, at) || e.Kind == KindNAK && t.wc {
+			continue
+		}
+		r := rankPhrase
+		switch {
+		case len(p.text) == len(t.lower):
+			r = rankAsked
+		case e.Kind == KindSetting || e.Kind == KindHeader || e.Kind == KindGID:
+			r = rankContext
+		case spdkAbort.MatchString(t.lower[:at]):
+			r = rankVendor
+		}
+		found = append(found, Finding{Entry: e, By: t.raw[at : at+len(p.text)], rank: r, at: at})
+	}
+	return found
+}
+
+// spdkAbort is printed before one and the same phrase, whatever the completion had.
+var spdkAbort = &pattern{text: `abort requests after $`}
+
+// rnrBefore reports whether "retry counter exceeded" at an offset is that of RNR.
+func rnrBefore(s string, at int) bool { return strings.HasSuffix(s[:at], "rnr ") }

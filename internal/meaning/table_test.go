@@ -1,0 +1,209 @@
+package meaning_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/meaning"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// The words that an entry gives for itself find it first.
+func TestWords(t *testing.T) {
+	for _, e := range meaning.Table() {
+		found := meaning.Explain(e.Words())
+		if len(found) == 0 || found[0].Title() != e.Title() {
+			t.Errorf("%q: found %q, want %q first", e.Words(), titles(found), e.Title())
+		}
+		for _, name := range e.Also {
+			if len(meaning.Explain(name)) == 0 && e.Kind != meaning.KindReject && e.Kind != meaning.KindRNR {
+				t.Errorf("%s: its other name %q finds nothing", e.Title(), name)
+			}
+		}
+	}
+}
+
+// What entries refer to is there.
+func TestReferences(t *testing.T) {
+	var counters []string
+	for _, d := range verbs.CounterDescs() {
+		counters = append(counters, d.Name)
+	}
+	stat := regexp.MustCompile(`adverb stat -v: (.*)`)
+	counter := regexp.MustCompile(`\b[a-z]+(?:_[a-z]+)+\b`)
+	for _, e := range meaning.Table() {
+		for _, words := range e.See {
+			found := meaning.Explain(words)
+			if len(found) == 0 {
+				t.Errorf("%s refers to %q, which finds nothing", e.Title(), words)
+			} else if found[0].Title() == e.Title() {
+				t.Errorf("%s refers to itself by %q", e.Title(), words)
+			} else if got := found[0].Words(); got != words && found[0].Name != words {
+				t.Errorf("%s refers to %q, which finds %q first", e.Title(), words, got)
+			}
+		}
+		for _, tool := range e.Tools {
+			if m := stat.FindStringSubmatch(tool); m != nil {
+				for _, name := range counter.FindAllString(m[1], -1) {
+					if !slices.Contains(counters, name) {
+						t.Errorf("%s: adverb stat has no counter %s", e.Title(), name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Names and numbers are those of the packages that define them, and all of them are there.
+func TestComplete(t *testing.T) {
+	name := func(kind meaning.Kind, n int, want string) {
+		t.Helper()
+		if e, ok := meaning.Lookup(kind, n); !ok || e.Name != want || e.Brief == "" {
+			t.Errorf("%s %d: got %v, %+v, want the name %s, and a meaning", kind, n, ok, e, want)
+		}
+	}
+	for s := range verbs.WCTMRndvIncomplete + 1 {
+		name(meaning.KindStatus, int(s), s.String())
+	}
+	for e := range verbs.EventWQFatal + 1 {
+		name(meaning.KindEvent, int(e), e.String())
+	}
+	for e := range rdmacm.EventTimewaitExit + 1 {
+		name(meaning.KindCMEvent, int(e), e.String())
+	}
+	for s := range verbs.QPStateErr + 1 {
+		name(meaning.KindQPState, int(s), s.String())
+	}
+	for s := range wire.SIDRUnsupportedVersion + 1 {
+		name(meaning.KindSIDR, int(s), s.String())
+	}
+	for n := range 256 {
+		if o := wire.Opcode(n); o.Valid() {
+			name(meaning.KindOpcode, n, o.String())
+		}
+		known := !strings.Contains(wire.RejReason(n).String(), "unknown reason")
+		e, ok := meaning.Lookup(meaning.KindReject, n)
+		if ok != known || ok && !slices.Contains(e.Also, wire.RejReason(n).String()) {
+			t.Errorf("reject %d: got %v, %+v, want %v and the text %q", n, ok, e, known, wire.RejReason(n).String())
+		}
+		if got, want := meaning.RejectBrief(uint16(n)) != "", known; got != want {
+			t.Errorf("RejectBrief(%d): got a text: %v, want %v", n, got, want)
+		}
+	}
+	for n := range 32 {
+		if _, ok := meaning.Lookup(meaning.KindRNR, n); !ok {
+			t.Errorf("rnr-timer %d is missing", n)
+		}
+	}
+	if e, _ := meaning.Lookup(meaning.KindTimeout, 14); !strings.Contains(e.Brief, "67.11ms") {
+		t.Errorf("timeout 14: got %q, want 67.11ms", e.Brief)
+	}
+}
+
+// Texts have the form in which the command and the document print them.
+func TestForm(t *testing.T) {
+	seen := map[string]bool{}
+	for _, e := range meaning.Table() {
+		title := e.Title()
+		if seen[title] {
+			t.Errorf("%s is there twice", title)
+		}
+		seen[title] = true
+		if e.Brief == "" || strings.HasSuffix(e.Brief, ".") {
+			t.Errorf("%s: got the meaning %q, want a line without a full stop", title, e.Brief)
+		}
+		if e.More != "" && !strings.HasSuffix(e.More, ".") {
+			t.Errorf("%s: got %q, want whole sentences", title, e.More)
+		}
+		nameless := e.Kind == meaning.KindVendor || e.Kind == meaning.KindSyndrome
+		if nameless != (e.Name == "") || e.Kind == meaning.KindErrno && e.Also[0] == "" {
+			t.Errorf("%s: got the name %q and others %q", title, e.Name, e.Also)
+		}
+		for _, s := range slices.Concat([]string{e.Brief, e.More}, e.Causes, e.Checks, e.Tools) {
+			if s != strings.TrimSpace(s) || strings.ContainsAny(s, "\n\t") {
+				t.Errorf("%s: got %q, want one line without blanks around it", title, s)
+			}
+		}
+		for _, line := range strings.Split(e.Drawing, "\n") {
+			if len(line) > 96 {
+				t.Errorf("%s: got a drawing of %d columns, want 96 at most", title, len(line))
+			}
+		}
+	}
+}
+
+func FuzzExplain(f *testing.F) {
+	for _, tt := range lines {
+		f.Add(tt.line)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		found := meaning.Explain(s)
+		if n := meaning.Leading(found); n > len(found) || n == 0 && len(found) > 0 {
+			t.Errorf("%q: %d of %d findings lead", s, n, len(found))
+		}
+	})
+}
+
+// What only follows a failure comes behind the failure, wherever it stands in a log.
+func TestFollowersComeLast(t *testing.T) {
+	const flushed, failed = "Got completion with status=5 vendor err 249\n", "Got completion with status=12 vendor err 129\n"
+	for _, log := range []string{flushed + failed, failed + flushed} {
+		found := meaning.Explain(log)
+		if len(found) < 2 || found[0].Number != 12 || found[1].Number != 5 || !found[1].Follows {
+			t.Errorf("%q: found %q, want status 12 before status 5", log, titles(found))
+		}
+	}
+}
+
+// Nothing is made of texts that are about something else.
+func TestNothing(t *testing.T) {
+	for _, s := range []string{"", "   ", "hello world", "99999", "0x1234", "everything is fine", "status 200", "no such thing 77", "LNetError: 12:(o2iblnd_cb.c:3352:f()) Timed out tx", "phys_state: POLLING (2)", "pg_num 5 status healthy"} {
+		if found := meaning.Explain(s); len(found) > 0 {
+			t.Errorf("%q: found %q, want nothing", s, titles(found))
+		}
+	}
+}
+
+func TestWrap(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"", "> \n"}, {"one two three", "> one two\n  three\n"}, {"a-very-long-word is", "> a-very-long-word\n  is\n"}, {"µ µ µ µ µ µ", "> µ µ µ µ\n  µ µ\n"},
+	} {
+		if got := meaning.Wrap(tt.text, 10, "> ", "  "); got != tt.want {
+			t.Errorf("%q: got %q, want %q", tt.text, got, tt.want)
+		}
+	}
+	for s, want := range map[string]string{"": "", "the end": "The end.", "is it?": "Is it?", "path_mtu is": "path_mtu is.", "-110: no": "-110: no."} {
+		if got := meaning.Sentence(s); got != want {
+			t.Errorf("%q: got %q, want %q", s, got, want)
+		}
+	}
+}
+
+const document = "../../docs/ERRORS.md"
+
+// docs/ERRORS.md is what the table says. The flag -update writes it.
+func TestDocument(t *testing.T) {
+	want := writeDocument()
+	if *update {
+		if err := os.WriteFile(document, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		at := 0
+		for at < min(len(got), len(want)) && got[at] == want[at] {
+			at++
+		}
+		t.Errorf("docs/ERRORS.md is not what the table says, from %q on; write it by: go test ./internal/meaning -update", fmt.Sprintf("%.60s", want[at:]))
+	}
+}
