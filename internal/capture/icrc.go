@@ -1,0 +1,88 @@
+package capture
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// Verdict says whether a packet's ICRC is right.
+type Verdict uint8
+
+// The verdicts.
+const (
+	ICRCUnknown Verdict = iota // the packet was cut, or is of a form that has none
+	ICRCGood
+	ICRCOtherID // it is right for another IPv4 identification or another don't-fragment flag: the capture does not show the sender's
+	ICRCBad
+)
+
+// ICRC checks the packet's ICRC. Over IPv4 the header as captured counts first. Captures at a receiver's socket show
+// identification 0, so others are tried then: that leaves 15 bits to check with.
+func (p *Packet) ICRC() Verdict {
+	n := len(p.Datagram)
+	if p.Cut() || n < wire.MinDatagramLen {
+		return ICRCUnknown
+	}
+	front, ok := p.masked(p.front[:0])
+	if !ok {
+		return ICRCUnknown
+	}
+	at := len(front)
+	front = append(front, p.Datagram[:wire.BTHSize]...)
+	front[at+bthCongestion] = 0xff
+	crc := crc32.Update(crc32.ChecksumIEEE(front), crc32.IEEETable, p.Datagram[wire.BTHSize:n-wire.ICRCSize])
+	if crc == binary.LittleEndian.Uint32(p.Datagram[n-wire.ICRCSize:]) {
+		return ICRCGood
+	}
+	if p.Version == RoCEv2 && p.Src.Addr().Is4() {
+		flow := wire.NewFlow(p.Src, p.Dst)
+		if _, _, ok := flow.SolveID(p.Datagram); ok {
+			return ICRCOtherID
+		}
+	}
+	return ICRCBad
+}
+
+const (
+	maskedLRH = 8
+	maxMasked = maskedLRH + 60 + udpSize // an IPv4 header with options is the longest
+
+	bthCongestion = 4 // the BTH's byte with FECN, BECN and the reserved bits beside them
+)
+
+// masked appends what the ICRC covers before the BTH, with the fields as ones that routers may change.
+func (p *Packet) masked(b []byte) ([]byte, bool) {
+	ip := p.ip
+	if p.Version == InfiniBand {
+		if len(ip) < lrhSize {
+			return nil, false
+		}
+		b = append(b, ip[:lrhSize]...)
+		b[0] |= 0xf0 // the virtual lane
+		if ip = ip[lrhSize:]; len(ip) == 0 {
+			return b, true
+		}
+	} else {
+		b = binary.BigEndian.AppendUint64(b, 1<<64-1)
+	}
+	if len(ip) > maxMasked-maskedLRH {
+		return nil, false // IPv6 with extension headers
+	}
+	at := len(b)
+	b = append(b, ip...)
+	h := b[at:]
+	switch {
+	case len(h) >= ipv4Size+udpSize && h[0]>>4 == 4:
+		h[1], h[8], h[10], h[11] = 0xff, 0xff, 0xff, 0xff
+	case len(h) == grhSize || len(h) == ipv6Size+udpSize:
+		h[0], h[1], h[2], h[3], h[7] = h[0]|0x0f, 0xff, 0xff, 0xff, 0xff
+	default:
+		return nil, false
+	}
+	if p.Version == RoCEv2 {
+		h[len(h)-2], h[len(h)-1] = 0xff, 0xff // the UDP checksum
+	}
+	return b, true
+}

@@ -1,0 +1,132 @@
+package capture
+
+import (
+	"net/netip"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// Version is how a packet of InfiniBand's transport travels.
+type Version uint8
+
+// The versions.
+const (
+	RoCEv1     Version = 1 // Ethernet type 0x8915
+	RoCEv2     Version = 2 // UDP port 4791
+	InfiniBand Version = 3 // an InfiniBand link
+)
+
+// Tunnel is what a packet was wrapped in.
+type Tunnel uint8
+
+// The tunnels.
+const (
+	NoTunnel Tunnel = iota
+	VXLAN
+	Geneve
+	GRE
+	ERSPAN
+	IPinIP
+)
+
+var tunnelNames = [...]string{NoTunnel: "", VXLAN: "VXLAN", Geneve: "Geneve", GRE: "GRE", ERSPAN: "ERSPAN", IPinIP: "IP in IP"}
+
+// String returns the tunnel's name, and "" for none.
+func (t Tunnel) String() string { return tunnelNames[t] }
+
+// Packet is a RoCE packet of a frame. What lies in the frame's bytes holds as long as these.
+type Packet struct {
+	Frame   Frame
+	Version Version
+	Tunnel  Tunnel // the innermost
+
+	SrcMAC, DstMAC [6]byte // of the innermost Ethernet header, if any
+	VLAN           uint16  // of the innermost tag: its priority and number
+	Tagged         bool
+
+	Src, Dst netip.AddrPort // of RoCE v1 and InfiniBand the GIDs, with port 0; not valid without a GRH
+	SLID     uint16         // InfiniBand
+	DLID     uint16
+
+	TrafficClass uint8 // type of service
+	HopLimit     uint8 // time to live
+	FlowLabel    uint32
+	ID           uint16 // the IPv4 identification
+	DontFragment bool
+
+	Transport wire.Packet // its payload is what was captured of it
+	Datagram  []byte      // from the BTH to the ICRC, as far as captured
+	Length    int         // of the whole datagram
+	Err       error       // a [wire.DecodeError] if Transport could not be decoded: then its BTH alone holds, if there is one
+
+	ip    []byte                         // from the IP header, GRH or LRH to the BTH
+	front [maxMasked + wire.BTHSize]byte // space for ICRC
+}
+
+// Cut reports whether a part of the packet was not captured.
+func (p *Packet) Cut() bool { return len(p.Datagram) < p.Length }
+
+// Kind is what a frame has.
+type Kind uint8
+
+// The kinds of frames.
+const (
+	KindOther    Kind = iota // nothing that the package knows
+	KindRoCE                 // a packet of InfiniBand's transport
+	KindTCP                  // of an IP packet
+	KindUDP                  // to other ports
+	KindICMP                 // ICMP and ICMPv6
+	KindARP                  //
+	KindPause                // Ethernet's pause frames, of PFC too
+	KindFragment             // a fragment of an IP packet
+	KindCut                  // cut before anything could be told
+	kinds
+)
+
+// Decoder finds the RoCE packets in frames. The zero value is ready to use. It must not be used by several goroutines at
+// a time.
+type Decoder struct {
+	p       Packet
+	scratch []byte // a cut packet, filled up with zeros
+}
+
+// Decode decodes a frame. The packet holds until the next call, and only if kind is [KindRoCE].
+func (d *Decoder) Decode(f Frame) (p *Packet, kind Kind) {
+	d.p = Packet{Frame: f, Transport: wire.Packet{}}
+	kind = d.link(f.Link, f.Data, f.Length)
+	return &d.p, kind
+}
+
+// transport decodes a datagram, from the BTH to the ICRC. b is what was captured of it.
+func (d *Decoder) transport(version Version, b []byte, length int) Kind {
+	p := &d.p
+	p.Version, p.Datagram, p.Length = version, b[:min(len(b), max(length, 0))], max(length, 0)
+	b = p.Datagram
+	if len(b) < wire.BTHSize {
+		if p.Cut() {
+			return KindCut
+		}
+		p.Err = wire.ErrShort
+		return KindRoCE
+	}
+	p.Transport.BTH, _ = wire.DecodeBTH(b)
+	if !p.Cut() {
+		p.Err = p.Transport.Decode(b)
+		return KindRoCE
+	}
+	if h := p.Transport.HeaderLen(); len(b) < h || length > maxDatagram {
+		p.Err = wire.ErrShort
+		return KindRoCE
+	}
+	d.scratch = append(append(d.scratch[:0], b...), zeros[:length-len(b)]...)
+	if p.Err = p.Transport.Decode(d.scratch); p.Err == nil {
+		at := p.Transport.HeaderLen()
+		end := min(at+len(p.Transport.Payload), len(b))
+		p.Transport.Payload = b[at:max(at, end):max(at, end)]
+	}
+	return KindRoCE
+}
+
+const maxDatagram = 1<<16 - 1
+
+var zeros [maxDatagram]byte
