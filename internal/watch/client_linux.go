@@ -157,19 +157,18 @@ func ofSameUser(a, b int) bool {
 	return ok1 && ok2 && x == y
 }
 
-func userOf(pid int) (uid uint32, ok bool) {
-	if pid <= 0 {
-		return 0, false
-	}
-	st, err := os.Stat("/proc/" + strconv.Itoa(pid))
+// userOf returns a process's effective user. The owner of its directory in /proc is another one while the process begins.
+func userOf(pid int) (uid string, ok bool) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
-		return 0, false
+		return "", false
 	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, false
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 2 && f[0] == "Uid:" {
+			return f[2], true
+		}
 	}
-	return sys.Uid, true
+	return "", false
 }
 
 // isBusy reports whether a program has not taken the questions that wait already.
