@@ -85,7 +85,8 @@ func serveGuest(g supervisor.Guest) error {
 }
 
 // shareName is the name by which runs share a supervisor: runs of one binary, which see the same files and processes, as the
-// same user, with the same settings, rights and limits. The network namespace has its own names.
+// same user, with the same settings, rights and limits. They are of one service, so that the end of a service ends no other one's
+// programs. The network namespace has its own names.
 func shareName() string {
 	h := sha256.New()
 	var st unix.Stat_t
@@ -99,6 +100,12 @@ func shareName() string {
 		fmt.Fprintln(h, ns)
 	}
 	fmt.Fprintln(h, os.Geteuid(), os.Getegid())
+	cgroups, _ := os.ReadFile("/proc/self/cgroup")
+	for line := range strings.Lines(string(cgroups)) {
+		if strings.HasPrefix(line, "0::") || strings.Contains(line, ":name=systemd:") { // a service's
+			fmt.Fprint(h, line)
+		}
+	}
 	status, _ := os.ReadFile("/proc/self/status")
 	for line := range strings.Lines(string(status)) {
 		if strings.HasPrefix(line, "CapEff:") || strings.HasPrefix(line, "Seccomp") {
