@@ -149,6 +149,19 @@ type ExQueryDevice struct {
 	Reserved uint32
 }
 
+// Of on-demand paging: ib_uverbs_odp_general_cap_bits and ib_uverbs_odp_transport_cap_bits.
+const (
+	ODPSupport         = 1 << 0
+	ODPSupportImplicit = 1 << 1
+
+	ODPSupportSend    = 1 << 0
+	ODPSupportRecv    = 1 << 1
+	ODPSupportWrite   = 1 << 2
+	ODPSupportRead    = 1 << 3
+	ODPSupportAtomic  = 1 << 4
+	ODPSupportSRQRecv = 1 << 5
+)
+
 // ODPCaps is ib_uverbs_odp_caps.
 type ODPCaps struct {
 	GeneralCaps uint64

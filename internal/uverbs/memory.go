@@ -15,11 +15,9 @@ const optionalAccess = 0x3ff << 20
 // accessFlags returns a program's access flags as verbs has them. Flags beyond, such as those of FLUSH, are refused.
 func accessFlags(flags uint32) (verbs.Access, error) {
 	const known = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
-		verbs.AccessMWBind | verbs.AccessZeroBased | verbs.AccessHugeTLB
+		verbs.AccessMWBind | verbs.AccessZeroBased | verbs.AccessOnDemand | verbs.AccessHugeTLB
 	a := verbs.Access(flags &^ optionalAccess)
 	switch {
-	case a&verbs.AccessOnDemand != 0:
-		return 0, unix.EOPNOTSUPP
 	case a&^known != 0:
 		return 0, unix.EOPNOTSUPP
 	case a&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && a&verbs.AccessLocalWrite == 0:
@@ -73,6 +71,17 @@ type region struct {
 	start, length, iova uint64
 }
 
+// register registers memory of the program's.
+func (c *Context) register(k *call, pd *verbs.PD, start, length, iova uint64, access verbs.Access) (*verbs.MR, error) {
+	if access&verbs.AccessOnDemand == 0 {
+		return c.memory.Register(k.Caller, pd, start, length, iova, access)
+	}
+	if start == 0 && length == 1<<64-1 { // the whole address space, which the device does not offer: ODPSupportImplicit
+		return nil, unix.EINVAL
+	}
+	return c.memory.RegisterOnDemand(k.Caller, pd, start, length, iova, access)
+}
+
 func (c *Context) regMR(k *call) error {
 	var in uapi.RegMR
 	if err := k.in(&in); err != nil {
@@ -93,7 +102,7 @@ func (c *Context) regMR(k *call) error {
 	if err != nil {
 		return err
 	}
-	mr, err := c.memory.Register(k.Caller, pd, in.Start, in.Length, in.HCAVA, access)
+	mr, err := c.register(k, pd, in.Start, in.Length, in.HCAVA, access)
 	if err != nil {
 		return err
 	}
@@ -137,7 +146,7 @@ func (c *Context) reregMR(k *call) error {
 			return err
 		}
 	}
-	if next.v, err = c.memory.Register(k.Caller, pd, next.start, next.length, next.iova, access); err != nil {
+	if next.v, err = c.register(k, pd, next.start, next.length, next.iova, access); err != nil {
 		return err
 	}
 	was := uint32(old.v.LKey())

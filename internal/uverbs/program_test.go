@@ -33,6 +33,8 @@ type program struct {
 	pd    uint32
 	async int            // the descriptor of asynchronous events
 	mr    uapi.RegMRResp // of all of the arena
+
+	onDemand int // registrations
 }
 
 const arenaBase = 0x7f0000000000
@@ -106,6 +108,16 @@ func (m arenaMemory) Register(_ Caller, pd *verbs.PD, start, length, iova uint64
 		return pd.RegForeignMR(foreignArena(b), len(b), iova, access)
 	}
 	return pd.RegMRIOVA(b, iova, access)
+}
+
+// RegisterOnDemand is by calls: each looks at the arena anew.
+func (m arenaMemory) RegisterOnDemand(_ Caller, pd *verbs.PD, start, length, iova uint64, access verbs.Access) (*verbs.MR, error) {
+	b, err := m.slice(start, length)
+	if err != nil {
+		return nil, err
+	}
+	m.p.onDemand++
+	return pd.RegForeignMR(foreignArena(b), len(b), iova, access)
 }
 
 func (m arenaMemory) Deregister(mr *verbs.MR) error { return mr.Close() }

@@ -54,10 +54,18 @@ func (c *Context) exQueryDevice(k *call) error {
 	if in.CompMask != 0 || in.Reserved != 0 {
 		return unix.EINVAL
 	}
-	r := uapi.ExQueryDeviceResp{Base: c.deviceResp(), DeviceCapFlagsEx: c.attr.DeviceCapFlagsEx}
+	r := uapi.ExQueryDeviceResp{Base: c.deviceResp(), DeviceCapFlagsEx: c.attr.DeviceCapFlagsEx, ODPCaps: odpCaps}
 	all := uapi.Append(nil, r)
 	r.ResponseLength = uint32(min(len(all), k.cmd.Out.Length))
 	return k.put(k.cmd.Out, uapi.Append(nil, r))
+}
+
+// odpCaps are those of Linux's rxe.
+var odpCaps = uapi.ODPCaps{
+	GeneralCaps: uapi.ODPSupport,
+	RCODPCaps: uapi.ODPSupportSend | uapi.ODPSupportRecv | uapi.ODPSupportWrite | uapi.ODPSupportRead | uapi.ODPSupportAtomic |
+		uapi.ODPSupportSRQRecv,
+	UDODPCaps: uapi.ODPSupportSend | uapi.ODPSupportRecv | uapi.ODPSupportSRQRecv,
 }
 
 func (c *Context) queryPort(k *call) error {

@@ -456,6 +456,34 @@ func TestWindows(t *testing.T) {
 	}
 }
 
+// TestOnDemand: the device offers on-demand paging, and registers memory for it, which it remains after a change.
+func TestOnDemand(t *testing.T) {
+	x, y, xcq, _ := two(t)
+	p := y.p
+	var caps uapi.ExQueryDeviceResp
+	p.do(uapi.CmdExQueryDevice, uapi.ExQueryDevice{}, nil, &caps, nil)
+	if c := caps.ODPCaps; c.GeneralCaps != uapi.ODPSupport || c.RCODPCaps != 0x3f || c.UCODPCaps != 0 || c.UDODPCaps != 0x23 {
+		t.Errorf("got capabilities %+v, want those of rxe", c)
+	}
+	var mr uapi.RegMRResp
+	p.do(uapi.CmdRegMR, uapi.RegMR{Start: arenaBase, Length: 100, HCAVA: arenaBase, PDHandle: p.pd, AccessFlags: uint32(verbs.AccessOnDemand) | 3}, nil, &mr, nil)
+	write := func(id, remote uint64, rkey uint32) {
+		t.Helper()
+		x.post(send{id: id, op: verbs.OpRDMAWrite, flags: verbs.SendInline | verbs.SendSignaled, inline: []byte{byte(id)}, remote: remote, rkey: rkey})
+		xcq.good(id)
+		if got := p.arena[remote-arenaBase]; got != byte(id) {
+			t.Errorf("written: %d, want %d", got, id)
+		}
+	}
+	write(1, arenaBase+50, mr.RKey)
+	var re uapi.ReregMRResp
+	p.do(uapi.CmdReregMR, uapi.ReregMR{MRHandle: mr.MRHandle, Flags: uapi.ReregTrans, Start: arenaBase + 200, Length: 100, HCAVA: arenaBase + 200}, nil, &re, nil)
+	write(2, arenaBase+250, re.RKey)
+	if p.onDemand != 2 {
+		t.Errorf("registered on demand %d times, want 2", p.onDemand)
+	}
+}
+
 // TestRereg gives a region other memory: a WRITE by its key goes there.
 func TestRereg(t *testing.T) {
 	x, y, xcq, _ := two(t)
@@ -581,7 +609,7 @@ func TestRefusals(t *testing.T) {
 		"memory that does not exist":        {n: uapi.CmdRegMR, in: uapi.RegMR{Start: 0x1000, HCAVA: 0x1000, Length: 4096, PDHandle: a.pd, AccessFlags: 1}, out: &uapi.RegMRResp{}, want: unix.EFAULT},
 		"another place in the page":         {n: uapi.CmdRegMR, in: uapi.RegMR{Start: arenaBase + 8, HCAVA: 0x1000, Length: 4096, PDHandle: a.pd, AccessFlags: 1}, out: &uapi.RegMRResp{}, want: unix.EINVAL},
 		"remote write without local write":  {n: uapi.CmdRegMR, in: uapi.RegMR{Start: arenaBase, HCAVA: arenaBase, Length: 4096, PDHandle: a.pd, AccessFlags: 2}, out: &uapi.RegMRResp{}, want: unix.EINVAL},
-		"memory on demand":                  {n: uapi.CmdRegMR, in: uapi.RegMR{Start: arenaBase, HCAVA: arenaBase, Length: 4096, PDHandle: a.pd, AccessFlags: 1 << 6}, out: &uapi.RegMRResp{}, want: unix.EOPNOTSUPP},
+		"all memory on demand":              {n: uapi.CmdRegMR, in: uapi.RegMR{Length: 1<<64 - 1, PDHandle: a.pd, AccessFlags: 1 << 6}, out: &uapi.RegMRResp{}, want: unix.EINVAL},
 		"a CQ of none":                      {n: uapi.CmdCreateCQ, in: uapi.CreateCQ{CompChannel: -1}, out: &uapi.CreateCQResp{}, driver: &uapi.RxeCreateCQResp{}, want: unix.EINVAL},
 		"a CQ of too many":                  {n: uapi.CmdCreateCQ, in: uapi.CreateCQ{CQE: 1 << 20, CompChannel: -1}, out: &uapi.CreateCQResp{}, driver: &uapi.RxeCreateCQResp{}, want: unix.EINVAL},
 		"a channel that does not exist":     {n: uapi.CmdCreateCQ, in: uapi.CreateCQ{CQE: 1, CompChannel: 999}, out: &uapi.CreateCQResp{}, driver: &uapi.RxeCreateCQResp{}, want: unix.EBADF},

@@ -71,7 +71,7 @@ var table = []family{
 		c("ibv_rc_pingpong", "-g 0 -e -s 1048576 -n 100", "rc_pingpong"),
 		c("ibv_rc_pingpong", "-g 0 -N", ""),
 		{program: "ibv_rc_pingpong", args: "-d rxe_eth0 -g 0 -t", fails: true, prints: "timestamp", note: "no time stamps of completions, as rxe"},
-		{program: "ibv_rc_pingpong", args: "-d rxe_eth0 -g 0 -o", fails: true, prints: "ODP", note: "no on-demand paging"},
+		c("ibv_rc_pingpong", "-g 0 -o -c", ""),
 		c("ibv_uc_pingpong", "-g 0", "uc_pingpong"),
 		c("ibv_uc_pingpong", "-g 0 -c -e -n 10000", "uc_pingpong"),
 		c("ibv_ud_pingpong", "-g 0", "ud_pingpong"),

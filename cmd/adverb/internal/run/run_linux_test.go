@@ -40,7 +40,7 @@ func TestTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, what := range []string{"verbs", "cm", "manager", "native", "netlink"} {
+	for _, what := range []string{"verbs", "cm", "manager", "native", "netlink", "on demand"} {
 		if r := underRun(t, exe, asTarget, what); r.Code != 0 || r.Stdout != "done\n" {
 			t.Errorf("%s: status %d, %q, %s", what, r.Code, r.Stdout, r.Stderr)
 		}

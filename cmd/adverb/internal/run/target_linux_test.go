@@ -30,6 +30,8 @@ func target(what string, args ...string) int {
 		err = targetNative()
 	case "netlink":
 		err = targetNetlink()
+	case "on demand":
+		err = targetOnDemand()
 	case "peer":
 		err = targetPeer()
 	case "cm":

@@ -41,16 +41,8 @@ const (
 // completed, and "ended" with the status of the completion that fails. Then it begins anew. It ends with its input, at any
 // time.
 func targetPeer() error {
-	fd, err := unix.Open("/dev/infiniband/uverbs0", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	k, pd, err := openKernel()
 	if err != nil {
-		return err
-	}
-	k := kernel{fd}
-	if err := k.write(uapi.CmdGetContext, uapi.GetContext{}, nil, &uapi.GetContextResp{}, nil); err != nil {
-		return err
-	}
-	var pd uapi.AllocPDResp
-	if err := k.invoke(uapi.CmdAllocPD, uapi.AllocPD{}, &pd); err != nil {
 		return err
 	}
 	memory, err := unix.Mmap(-1, 0, peerMemory, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
@@ -90,6 +82,17 @@ func targetPeer() error {
 			return err
 		}
 	}
+}
+
+// openKernel opens the device and allocates a PD.
+func openKernel() (k kernel, pd uapi.AllocPDResp, err error) {
+	if k.fd, err = unix.Open("/dev/infiniband/uverbs0", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		return k, pd, err
+	}
+	if err := k.write(uapi.CmdGetContext, uapi.GetContext{}, nil, &uapi.GetContextResp{}, nil); err != nil {
+		return k, pd, err
+	}
+	return k, pd, k.invoke(uapi.CmdAllocPD, uapi.AllocPD{}, &pd)
 }
 
 // writer is a QP with its CQ.
@@ -147,40 +150,115 @@ func (w *writer) connect(to contact) error {
 
 // writeTo writes until a completion fails.
 func (w *writer) writeTo(to contact) error {
-	ne := binary.NativeEndian
-	mask := ne.Uint32(w.sq[uapi.QueueMask:])
-	size := 1 << ne.Uint32(w.sq[uapi.QueueElemSize:])
-	wcMask := ne.Uint32(w.ring[uapi.QueueMask:])
-	wcSize := 1 << ne.Uint32(w.ring[uapi.QueueElemSize:])
-	bell := uapi.Append(uapi.Append(nil, uapi.Header{Command: uint32(uapi.CmdPostSend), InWords: uapi.PostSendSize / 4, OutWords: 1}), uapi.PostSend{QPHandle: w.qp.QPHandle})
 	for n := uint32(0); ; n++ {
-		e := w.sq[uapi.QueueData+int(n&mask)*size:]
-		ne.PutUint64(e, uint64(n))
-		ne.PutUint32(e[12:], uint32(verbs.OpRDMAWrite))
-		ne.PutUint32(e[16:], uint32(verbs.SendSignaled))
-		ne.PutUint64(e[24:], to.addr+peerMemory/2)
-		ne.PutUint32(e[32:], to.rkey)
-		ne.PutUint32(e[184:], peerMessage)
-		ne.PutUint32(e[196:], 1)
-		copy(e[uapi.SendWQESize:], uapi.Append(nil, uapi.SGE{Addr: w.from, Length: peerMessage, LKey: w.lkey}))
-		atomic.StoreUint32((*uint32)(unsafe.Pointer(&w.sq[uapi.QueueProducer])), (n+1)&mask)
-		if _, err := unix.Write(w.k.fd, bell); err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("doorbell: %w", err)
-		}
-		for atomic.LoadUint32((*uint32)(unsafe.Pointer(&w.ring[uapi.QueueProducer])))&wcMask == n&wcMask {
-			_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // the end of the test ends a wait without end
-		}
-		var wc uapi.WC
-		if err := uapi.Decode(w.ring[uapi.QueueData+int(n&wcMask)*wcSize:], &wc); err != nil {
+		status, err := w.write(n, to, peerMessage)
+		if err != nil {
 			return err
 		}
-		atomic.StoreUint32((*uint32)(unsafe.Pointer(&w.ring[uapi.QueueConsumer])), (n+1)&wcMask)
-		if wc.Status != 0 {
-			fmt.Println("ended", verbs.WCStatus(wc.Status))
+		if status != 0 {
+			fmt.Println("ended", status)
 			return nil
 		}
 		if n == 0 {
 			fmt.Println("running")
 		}
 	}
+}
+
+// write is the n-th WRITE, to the second half of the memory of the other end. It waits for the completion.
+func (w *writer) write(n uint32, to contact, length uint32) (verbs.WCStatus, error) {
+	ne := binary.NativeEndian
+	mask := ne.Uint32(w.sq[uapi.QueueMask:])
+	size := 1 << ne.Uint32(w.sq[uapi.QueueElemSize:])
+	wcMask := ne.Uint32(w.ring[uapi.QueueMask:])
+	wcSize := 1 << ne.Uint32(w.ring[uapi.QueueElemSize:])
+	e := w.sq[uapi.QueueData+int(n&mask)*size:]
+	ne.PutUint64(e, uint64(n))
+	ne.PutUint32(e[12:], uint32(verbs.OpRDMAWrite))
+	ne.PutUint32(e[16:], uint32(verbs.SendSignaled))
+	ne.PutUint64(e[24:], to.addr+peerMemory/2)
+	ne.PutUint32(e[32:], to.rkey)
+	ne.PutUint32(e[184:], length)
+	ne.PutUint32(e[196:], 1)
+	copy(e[uapi.SendWQESize:], uapi.Append(nil, uapi.SGE{Addr: w.from, Length: length, LKey: w.lkey}))
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&w.sq[uapi.QueueProducer])), (n+1)&mask)
+	bell := uapi.Append(uapi.Append(nil, uapi.Header{Command: uint32(uapi.CmdPostSend), InWords: uapi.PostSendSize / 4, OutWords: 1}), uapi.PostSend{QPHandle: w.qp.QPHandle})
+	if _, err := unix.Write(w.k.fd, bell); err != nil && !errors.Is(err, unix.EINTR) {
+		return 0, fmt.Errorf("doorbell: %w", err)
+	}
+	for atomic.LoadUint32((*uint32)(unsafe.Pointer(&w.ring[uapi.QueueProducer])))&wcMask == n&wcMask {
+		_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // the end of the test ends a wait without end
+	}
+	var wc uapi.WC
+	if err := uapi.Decode(w.ring[uapi.QueueData+int(n&wcMask)*wcSize:], &wc); err != nil {
+		return 0, err
+	}
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&w.ring[uapi.QueueConsumer])), (n+1)&wcMask)
+	return verbs.WCStatus(wc.Status), nil
+}
+
+// targetOnDemand writes to memory of its own that is registered on demand: what is mapped at the time of a WRITE gets the
+// data, and a WRITE to what is not mapped fails.
+func targetOnDemand() error {
+	k, pd, err := openKernel()
+	if err != nil {
+		return err
+	}
+	memory, err := unix.Mmap(-1, 0, 2*peerMemory, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return err
+	}
+	source, at := memory[:peerMemory], unsafe.Pointer(&memory[peerMemory])
+	mapped := func(prot int) ([]byte, error) { // pages that are zero
+		p, err := unix.MmapPtr(-1, 0, at, peerMemory, prot, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_FIXED)
+		return unsafe.Slice((*byte)(p), peerMemory), err
+	}
+	// Another mapping must not take the place meanwhile. So pages without access stand for none.
+	unmapped := func() error { _, err := mapped(unix.PROT_NONE); return err }
+	var from, to uapi.RegMRResp
+	if err := k.invoke(uapi.CmdRegMR, uapi.RegMR{Start: address(source), Length: peerMemory, HCAVA: address(source), PDHandle: pd.PDHandle, AccessFlags: 1}, &from); err != nil {
+		return err
+	}
+	if err := unmapped(); err != nil {
+		return err
+	}
+	addr := uint64(uintptr(at))
+	if err := k.invoke(uapi.CmdRegMR, uapi.RegMR{Start: addr, Length: peerMemory, HCAVA: addr, PDHandle: pd.PDHandle, AccessFlags: uint32(verbs.AccessOnDemand) | 3}, &to); err != nil {
+		return fmt.Errorf("register memory that is not mapped yet: %w", err)
+	}
+	x, err := k.newWriter(pd, from, address(source))
+	if err != nil {
+		return err
+	}
+	y, err := k.newWriter(pd, from, address(source))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(x.connect(contact{qpn: y.qp.QPN}), y.connect(contact{qpn: x.qp.QPN})); err != nil {
+		return err
+	}
+	const n = 100
+	for i := range uint32(3) {
+		b, err := mapped(unix.PROT_READ | unix.PROT_WRITE)
+		if err != nil {
+			return err
+		}
+		for j := range n {
+			source[j] = byte(i) + 1
+		}
+		status, err := x.write(i, contact{rkey: to.RKey, addr: addr}, n)
+		if err != nil || status != 0 {
+			return fmt.Errorf("WRITE %d: %v, %w", i, status, err)
+		}
+		if got := b[peerMemory/2+n-1]; got != byte(i)+1 {
+			return fmt.Errorf("WRITE %d: got %d in the memory that is mapped now, want %d", i, got, i+1)
+		}
+	}
+	if err := unmapped(); err != nil {
+		return err
+	}
+	if status, err := x.write(3, contact{rkey: to.RKey, addr: addr}, n); err != nil || status == 0 {
+		return fmt.Errorf("a WRITE to memory that is not mapped: %v, %w, want an error", status, err)
+	}
+	return nil
 }

@@ -32,7 +32,7 @@ func (d verbsDevice) Open(c *supervisor.Call, _ int) (supervisor.Opened, error) 
 		dev.Close()
 		return supervisor.Opened{}, err
 	}
-	ctx, err := uverbs.Open(dev, memory{})
+	ctx, err := uverbs.Open(dev, &memory{})
 	if err != nil {
 		forget()
 		dev.Close()
