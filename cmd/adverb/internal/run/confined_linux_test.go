@@ -41,6 +41,7 @@ type confinement struct {
 	denies []uint32
 	docker bool // and what the profile says of arguments
 	limits map[int]uint64
+	soft   bool // the limits may be raised again
 }
 
 var confinements = map[string]confinement{
@@ -51,6 +52,7 @@ var confinements = map[string]confinement{
 	"256 files": {limits: map[int]uint64{unix.RLIMIT_NOFILE: 256}},
 	"no locked": {limits: map[int]uint64{unix.RLIMIT_MEMLOCK: 0}},
 	"file size": {limits: map[int]uint64{unix.RLIMIT_FSIZE: 1 << 20}},
+	"soft size": {limits: map[int]uint64{unix.RLIMIT_FSIZE: 1 << 20}, soft: true},
 }
 
 // filter returns the filter of a confinement.
@@ -79,7 +81,11 @@ func targetConfined(how string, argv []string) error {
 		return fmt.Errorf("no confinement %q", how)
 	}
 	for what, n := range c.limits {
-		if err := syscall.Setrlimit(what, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
+		limit := syscall.Rlimit{Cur: n, Max: n}
+		if c.soft {
+			limit.Max = ^uint64(0) // RLIM_INFINITY
+		}
+		if err := syscall.Setrlimit(what, &limit); err != nil {
 			return err
 		}
 	}
@@ -143,6 +149,7 @@ func TestConfined(t *testing.T) {
 		{"256 files", "open files                   no", ""},
 		{"no locked", "", ""},
 		{"file size", "memory for queues            NO", "file too large"},
+		{"soft size", "", ""},
 	} {
 		t.Run(tt.how, func(t *testing.T) {
 			t.Parallel()
