@@ -156,6 +156,7 @@ const (
 // Objects and methods that libibverbs names: UVERBS_OBJECT_ and UVERBS_METHOD_.
 const (
 	ObjectDevice = 0
+	ObjectMR     = 7
 
 	MethodInvokeWrite   = 0
 	MethodQueryPort     = 2
@@ -163,6 +164,23 @@ const (
 	MethodQueryContext  = 4
 	MethodQueryGIDTable = 5
 	MethodQueryGIDEntry = 6
+
+	MethodAdviseMR = 2 // of ObjectMR
+)
+
+// Attributes of ADVISE_MR, advice and its flags: UVERBS_ATTR_ADVISE_MR_, IB_UVERBS_ADVISE_MR_ADVICE_ and
+// IB_UVERBS_ADVISE_MR_FLAG_.
+const (
+	AttrAdvisePD     = 0
+	AttrAdviseAdvice = 1
+	AttrAdviseFlags  = 2
+	AttrAdviseSGEs   = 3
+
+	AdvisePrefetch        = 0
+	AdvisePrefetchWrite   = 1
+	AdvisePrefetchNoFault = 2
+
+	AdviseFlush = 1 << 0
 )
 
 // Attributes of INVOKE_WRITE: UVERBS_ATTR_.
@@ -239,6 +257,32 @@ func (c *Ioctl) Command(read func(addr uint64, b []byte) error) (Command, error)
 	}
 	w.Out, w.DriverOut = c.output(AttrCoreOut), c.output(AttrUHWOut)
 	return w, nil
+}
+
+// AdviseMR is a call of the method ADVISE_MR.
+type AdviseMR struct {
+	PDHandle uint32
+	Advice   uint64
+	Flags    uint32
+	SGEs     []SGE
+}
+
+// AdviseMR returns the advice that a call carries. read fills a slice from the program's memory.
+func (c *Ioctl) AdviseMR(read func(addr uint64, b []byte) error) (AdviseMR, error) {
+	pd, ok := c.Attr(AttrAdvisePD)
+	advice, ok1 := c.Attr(AttrAdviseAdvice)
+	flags, ok2 := c.Attr(AttrAdviseFlags)
+	list, ok3 := c.Attr(AttrAdviseSGEs)
+	const sgeSize = 16
+	if !ok || !ok1 || !ok2 || !ok3 || list.Len == 0 || list.Len%sgeSize != 0 {
+		return AdviseMR{}, errors.New("parse ADVISE_MR: it lacks an attribute, or has no SGEs")
+	}
+	a := AdviseMR{PDHandle: uint32(pd.Data), Advice: advice.Data, Flags: uint32(flags.Data), SGEs: make([]SGE, list.Len/sgeSize)}
+	b, err := c.input(AttrAdviseSGEs, read)
+	if err != nil {
+		return AdviseMR{}, err
+	}
+	return a, Decode(b, a.SGEs)
 }
 
 // input returns the bytes of an attribute. Up to 8 are inside it.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -136,6 +137,41 @@ func TestIoctl(t *testing.T) {
 	none := Ioctl{}
 	if _, err := none.Command(nil); err == nil {
 		t.Error("an INVOKE_WRITE that names no command: got no error, want one")
+	}
+}
+
+// TestAdviseMR parses an ADVISE_MR, whose SGEs are in the program's memory.
+func TestAdviseMR(t *testing.T) {
+	sges := []SGE{{1, 2, 3}, {4, 5, 6}}
+	call := Ioctl{Object: ObjectMR, Method: MethodAdviseMR, Attrs: []Attr{
+		{AttrID: AttrAdvisePD, Data: 7}, {AttrID: AttrAdviseAdvice, Len: 8, Data: AdvisePrefetchWrite},
+		{AttrID: AttrAdviseFlags, Len: 4, Data: AdviseFlush}, {AttrID: AttrAdviseSGEs, Len: 32, Data: 0x1000},
+	}}
+	got, err := call.AdviseMR(func(addr uint64, b []byte) error {
+		if addr != 0x1000 || len(b) != 32 {
+			t.Errorf("reads %d bytes at %#x, want 32 at 0x1000", len(b), addr)
+		}
+		copy(b, Append(nil, sges))
+		return nil
+	})
+	if want := (AdviseMR{7, AdvisePrefetchWrite, AdviseFlush, sges}); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	fault := errors.New("no such memory")
+	if _, err := call.AdviseMR(func(uint64, []byte) error { return fault }); !errors.Is(err, fault) {
+		t.Errorf("memory that cannot be read: got error %v, want %v", err, fault)
+	}
+	for i := range call.Attrs {
+		less := Ioctl{Attrs: slices.Delete(slices.Clone(call.Attrs), i, i+1)}
+		if a, err := less.AdviseMR(nil); err == nil {
+			t.Errorf("without attribute %d: got %+v, want an error", i, a)
+		}
+	}
+	for _, n := range []uint16{0, 8, 33} {
+		call.Attrs[AttrAdviseSGEs].Len = n
+		if a, err := call.AdviseMR(nil); err == nil {
+			t.Errorf("SGEs of %d bytes: got %+v, want an error", n, a)
+		}
 	}
 }
 

@@ -71,6 +71,41 @@ type region struct {
 	start, length, iova uint64
 }
 
+// Advise takes the advice of a program on memory that is registered on demand (ibv_advise_mr). It checks what Linux's rxe
+// checks. There is nothing to prefetch: a copy reaches the program's pages at once.
+func (c *Context) Advise(a uapi.AdviseMR) error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if a.Advice > uapi.AdvisePrefetchNoFault || a.Flags&^uapi.AdviseFlush != 0 {
+		return unix.EOPNOTSUPP
+	}
+	pd, err := c.pds.get(a.PDHandle)
+	if err != nil {
+		return err
+	}
+	for _, s := range a.SGEs {
+		r := c.regionOf(s.LKey)
+		switch {
+		case r == nil, r.v.PD() != pd, r.v.Access()&verbs.AccessOnDemand == 0,
+			s.Addr < r.iova, s.Addr-r.iova > r.length, uint64(s.Length) > r.length-(s.Addr-r.iova):
+			return unix.EINVAL
+		case a.Advice == uapi.AdvisePrefetchWrite && r.v.Access()&verbs.AccessLocalWrite == 0:
+			return unix.EPERM
+		}
+	}
+	return nil
+}
+
+// regionOf returns the region with a local key, or nil. The caller holds c.mu.
+func (c *Context) regionOf(lkey uint32) *region {
+	for _, r := range c.mrs {
+		if uint32(r.v.LKey()) == lkey {
+			return r
+		}
+	}
+	return nil
+}
+
 // register registers memory of the program's.
 func (c *Context) register(k *call, pd *verbs.PD, start, length, iova uint64, access verbs.Access) (*verbs.MR, error) {
 	if access&verbs.AccessOnDemand == 0 {

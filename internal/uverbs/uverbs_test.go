@@ -479,8 +479,36 @@ func TestOnDemand(t *testing.T) {
 	var re uapi.ReregMRResp
 	p.do(uapi.CmdReregMR, uapi.ReregMR{MRHandle: mr.MRHandle, Flags: uapi.ReregTrans, Start: arenaBase + 200, Length: 100, HCAVA: arenaBase + 200}, nil, &re, nil)
 	write(2, arenaBase+250, re.RKey)
-	if p.onDemand != 2 {
-		t.Errorf("registered on demand %d times, want 2", p.onDemand)
+	var pinned, readable uapi.RegMRResp
+	p.do(uapi.CmdRegMR, uapi.RegMR{Start: arenaBase, Length: 100, HCAVA: arenaBase, PDHandle: p.pd, AccessFlags: 1}, nil, &pinned, nil)
+	p.do(uapi.CmdRegMR, uapi.RegMR{Start: arenaBase, Length: 100, HCAVA: arenaBase, PDHandle: p.pd, AccessFlags: uint32(verbs.AccessOnDemand)}, nil, &readable, nil)
+	all := uapi.SGE{Addr: arenaBase + 200, Length: 100, LKey: re.LKey}
+	for name, c := range map[string]struct {
+		pd, flags uint32
+		advice    uint64
+		sge       uapi.SGE
+		want      unix.Errno
+	}{
+		"prefetch":                        {pd: p.pd, sge: all},
+		"prefetch for writing, and wait":  {pd: p.pd, flags: uapi.AdviseFlush, advice: uapi.AdvisePrefetchWrite, sge: all},
+		"prefetch without a fault":        {pd: p.pd, advice: uapi.AdvisePrefetchNoFault, sge: all},
+		"another advice":                  {pd: p.pd, advice: 3, sge: all, want: unix.EOPNOTSUPP},
+		"another flag":                    {pd: p.pd, flags: 2, sge: all, want: unix.EOPNOTSUPP},
+		"a PD that does not exist":        {pd: 999, sge: all, want: unix.EINVAL},
+		"a key that does not exist":       {pd: p.pd, sge: uapi.SGE{Addr: all.Addr, Length: 1, LKey: 999}, want: unix.EINVAL},
+		"memory that is not on demand":    {pd: p.pd, sge: uapi.SGE{Addr: arenaBase, Length: 1, LKey: pinned.LKey}, want: unix.EINVAL},
+		"bytes before the region":         {pd: p.pd, sge: uapi.SGE{Addr: all.Addr - 1, Length: 1, LKey: re.LKey}, want: unix.EINVAL},
+		"bytes behind the region":         {pd: p.pd, sge: uapi.SGE{Addr: all.Addr + 1, Length: 100, LKey: re.LKey}, want: unix.EINVAL},
+		"bytes far behind the region":     {pd: p.pd, sge: uapi.SGE{Addr: 1<<64 - 1, Length: 100, LKey: re.LKey}, want: unix.EINVAL},
+		"writing where that is forbidden": {pd: p.pd, advice: uapi.AdvisePrefetchWrite, sge: uapi.SGE{Addr: arenaBase, Length: 1, LKey: readable.LKey}, want: unix.EPERM},
+	} {
+		err := p.c.Advise(uapi.AdviseMR{PDHandle: c.pd, Advice: c.advice, Flags: c.flags, SGEs: []uapi.SGE{all, c.sge}})
+		if c.want == 0 && err != nil || c.want != 0 && Errno(err) != c.want {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+	if p.onDemand != 3 {
+		t.Errorf("registered on demand %d times, want 3", p.onDemand)
 	}
 }
 

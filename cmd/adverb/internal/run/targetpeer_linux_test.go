@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"unsafe"
 
@@ -246,6 +247,14 @@ func targetOnDemand() error {
 		for j := range n {
 			source[j] = byte(i) + 1
 		}
+		sges := uapi.Append(nil, uapi.SGE{Addr: addr, Length: peerMemory, LKey: to.LKey})
+		advice := uapi.Append(uapi.Append(nil, uapi.IoctlHeader{Length: uapi.IoctlHeaderSize + 4*uapi.AttrSize, ObjectID: uapi.ObjectMR, MethodID: uapi.MethodAdviseMR, NumAttrs: 4}),
+			[]uapi.Attr{{AttrID: uapi.AttrAdvisePD, Data: uint64(pd.PDHandle)}, {AttrID: uapi.AttrAdviseAdvice, Len: 8, Data: uapi.AdvisePrefetchWrite},
+				{AttrID: uapi.AttrAdviseFlags, Len: 4, Data: uapi.AdviseFlush}, {AttrID: uapi.AttrAdviseSGEs, Len: uint16(len(sges)), Data: address(sges)}})
+		if err := k.ioctl(advice); err != nil {
+			return fmt.Errorf("prefetch: %w", err)
+		}
+		runtime.KeepAlive(sges)
 		status, err := x.write(i, contact{rkey: to.RKey, addr: addr}, n)
 		if err != nil || status != 0 {
 			return fmt.Errorf("WRITE %d: %v, %w", i, status, err)

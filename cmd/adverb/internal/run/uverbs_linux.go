@@ -109,7 +109,8 @@ func (f *verbsFile) answer(c *supervisor.Call, number uapi.CommandNumber, err er
 	c.Return(int64(n))
 }
 
-// Ioctl implements supervisor.File: INVOKE_WRITE carries a command. For all other methods programs have another way.
+// Ioctl implements supervisor.File: INVOKE_WRITE carries a command, and ADVISE_MR has no other form. For all other methods
+// programs have another way.
 func (f *verbsFile) Ioctl(c *supervisor.Call, request uint32, arg uint64) {
 	if request != uapi.IoctlVerbs {
 		c.Fail(unix.ENOTTY)
@@ -136,6 +137,9 @@ func (f *verbsFile) Ioctl(c *supervisor.Call, request uint32, arg uint64) {
 		case err != nil:
 			c.Fail(unix.EINVAL)
 			return
+		case call.Object == uapi.ObjectMR && call.Method == uapi.MethodAdviseMR:
+			f.advise(c, &call)
+			return
 		case call.Object != uapi.ObjectDevice || call.Method != uapi.MethodInvokeWrite:
 			c.Fail(unix.EPROTONOSUPPORT)
 			return
@@ -147,6 +151,21 @@ func (f *verbsFile) Ioctl(c *supervisor.Call, request uint32, arg uint64) {
 		}
 		f.answer(c, cmd.Number, f.ctx.Do(program, cmd), 0)
 	})
+}
+
+// advise answers the ioctl ADVISE_MR.
+func (f *verbsFile) advise(c *supervisor.Call, call *uapi.Ioctl) {
+	a, err := call.AdviseMR(caller{c}.ReadMemory)
+	if err == nil {
+		err = f.ctx.Advise(a)
+	}
+	if err != nil {
+		e := uverbs.Errno(err)
+		logf("thread %d: ADVISE_MR: %v: %v", c.TID, e, err)
+		c.Fail(e)
+		return
+	}
+	c.Return(0)
 }
 
 // Released implements supervisor.File.
