@@ -161,7 +161,7 @@ func (f *verbsFile) advise(c *supervisor.Call, call *uapi.Ioctl) {
 	}
 	if err != nil {
 		e := uverbs.Errno(err)
-		logf("thread %d: ADVISE_MR: %v: %v", c.TID, e, err)
+		f.run.logf("thread %d: ADVISE_MR: %v: %v", c.TID, e, err)
 		c.Fail(e)
 		return
 	}
