@@ -204,17 +204,24 @@ func (d *Device) ahAttrFromWC(port int, wc *WC, grh []byte) (AHAttr, error) {
 	if err != nil {
 		return AHAttr{}, err
 	}
-	// The destination of a multicast message is no GID of ours. Any GID of its IP version will do.
-	found := false
+	// The destination of a multicast message is no GID of ours. Any GID of its IP version will do. A card has each GID
+	// twice, for RoCE v1 and v2, and messages of v1 have become rare.
+	best := 0
 	for _, e := range es {
-		if e.GID == local || !found && e.GID.Addr().Is4() == a.DGID.Addr().Is4() {
-			a.SGIDIndex, found = e.Index, true
-			if e.GID == local {
-				break
-			}
+		fit := 0
+		if e.GID == local {
+			fit = 4
+		} else if e.GID.Addr().Is4() == a.DGID.Addr().Is4() {
+			fit = 2
+		}
+		if fit > 0 && e.Type != GIDTypeRoCEv1 {
+			fit++
+		}
+		if fit > best {
+			a.SGIDIndex, best = e.Index, fit
 		}
 	}
-	if !found {
+	if best == 0 {
 		return AHAttr{}, Errorf(ErrNotFound, "no GID of port %d is of the IP version of the sender's, %v", port, a.DGID)
 	}
 	return a, nil

@@ -17,6 +17,7 @@ type foreign struct {
 	change    func(*verbs.DeviceAttr)
 	links     []verbs.LinkLayer // of its ports
 	grant     int               // bytes of inline data that it has
+	twice     bool              // each GID is there for RoCE v1 and for v2, in this order
 	queryErr  error
 	closeErr  error // of its PDs
 	closed    bool
@@ -50,6 +51,15 @@ func (f *foreign) QueryPort(port int) (verbs.PortAttr, error) {
 		a.LinkLayer = f.links[port-1]
 	}
 	return a, err
+}
+
+func (f *foreign) GID(port, index int) (verbs.GIDEntry, error) {
+	if !f.twice {
+		return f.ProviderDevice.GID(port, index)
+	}
+	e, err := f.ProviderDevice.GID(port, index/2)
+	e.Index, e.Type = index, verbs.GIDTypeRoCEv1+verbs.GIDType(index%2)
+	return e, err
 }
 
 func (f *foreign) AllocPD() (verbs.ProviderPD, error) {
@@ -330,6 +340,17 @@ func TestAHAttrFromWC(t *testing.T) {
 	if a, err := d.AHAttrFromWC(1, &wc, grh); err != nil || a != want {
 		t.Errorf("with a GRH: %+v, %v, want %+v", a, err, want)
 	}
+
+	f.twice = true // as on a card
+	want.SGIDIndex = 3
+	if a, err := d.AHAttrFromWC(1, &wc, grh); err != nil || a != want {
+		t.Errorf("where each GID is there twice: %+v, %v, want that of RoCE v2, %+v", a, err, want)
+	}
+	copy(grh[24:], "\xff\x02") // a multicast message: any GID of its IP version
+	if a, err := d.AHAttrFromWC(1, &wc, grh); err != nil || a.SGIDIndex%2 != 1 {
+		t.Errorf("of a multicast message: %+v, %v, want a GID of RoCE v2", a, err)
+	}
+	f.twice = false
 
 	_, err := d.AHAttrFromWC(1, &wc, grh[1:])
 	wantErr(t, "a short buffer", err, verbs.ErrInvalid, "make a path on device sim0: a GRH has 40 bytes, and 39 were given")
