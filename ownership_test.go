@@ -33,7 +33,7 @@ var owned = []string{
 	"internal/link/trace", "internal/link/pcap", "internal/link/linktest",
 	"verbs", "verbs/verbstest", "rdmatest", "rdmamsg", "rdmaio", "rdmapool", "provider/soft",
 	"internal/uapi", "internal/uverbs", "internal/ucma", "internal/supervisor",
-	"internal/hca", "internal/device", "internal/peer", "internal/lanes",
+	"internal/hca", "internal/device", "internal/peer", "internal/lanes", "internal/ibv", "provider/native",
 }
 
 // sharedFields are the exceptions: package, type and field, and the reason.

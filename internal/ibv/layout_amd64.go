@@ -1,0 +1,5 @@
+//go:build linux
+
+package ibv
+
+const mutexSize = 40 // sizeof(pthread_mutex_t) of glibc

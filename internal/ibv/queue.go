@@ -1,0 +1,233 @@
+//go:build linux && (amd64 || arm64)
+
+package ibv
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+// Batch is how many work requests one call posts.
+const Batch = 16
+
+// sgesOf is how many SGEs the memory of a queue holds whose work requests have up to most each.
+func sgesOf(most int) int { return max(most, 1) * 4 }
+
+// SendQueue is memory in which C finds the work requests of a QP's send queue. It has one user at a time.
+type SendQueue struct {
+	WRs    []SendWR // Batch of them
+	SGEs   []SGE    // at least what one work request has
+	Inline []byte   // at least what one work request has
+
+	block block
+	frame *frame
+	fn    uintptr
+	qp    Ref[QP]
+	bad   []Ref[SendWR]
+	bind  []MWBind
+}
+
+// NewSendQueue returns the memory for the send queue of q, whose work requests have up to sges SGEs and inline bytes.
+func NewSendQueue(q Ref[QP], sges, inline int) (*SendQueue, error) {
+	n := sgesOf(sges)
+	b, err := take(1024 + Batch*int(unsafe.Sizeof(SendWR{})) + n*int(unsafe.Sizeof(SGE{})) + inline)
+	if err != nil {
+		return nil, err
+	}
+	off := 0
+	s := &SendQueue{block: b, qp: q, fn: q.P().context.P().ops.PostSend}
+	s.frame = &cut[frame](b, &off, 1)[0]
+	s.bad = cut[Ref[SendWR]](b, &off, 1)
+	s.bind = cut[MWBind](b, &off, 1)
+	s.WRs = cut[SendWR](b, &off, Batch)
+	s.SGEs = cut[SGE](b, &off, n)
+	s.Inline = cut[byte](b, &off, len(b.bytes)-off)
+	for i := range s.WRs[1:] {
+		s.WRs[i].next = first(s.WRs[i+1:])
+	}
+	return s, nil
+}
+
+// Free gives the memory back.
+func (s *SendQueue) Free() { s.block.give() }
+
+// SetSGEs gives work request i the n SGEs from at on.
+func (s *SendQueue) SetSGEs(i, at, n int) {
+	w := &s.WRs[i]
+	w.numSGE = int32(n)
+	w.sgList = Ref[SGE]{}
+	if n > 0 {
+		w.sgList = first(s.SGEs[at:])
+	}
+}
+
+// SetAH says where the datagram goes.
+func (w *SendWR) SetAH(a Ref[AH], qpn, qkey uint32) {
+	w.RemoteAddr, w.Key = uint64(a.at), uint64(qkey)<<32|uint64(qpn)
+}
+
+// SetInline makes one SGE of the n inline bytes from at on.
+func (s *SendQueue) SetInline(sge, at, n int) {
+	s.SGEs[sge] = SGE{Addr: Base(s.Inline[at:]), Length: uint32(n)}
+}
+
+// Post posts the first n work requests, and returns how many of them are posted.
+func (s *SendQueue) Post(n int) (posted int, err error) {
+	last := &s.WRs[n-1]
+	next := last.next
+	last.next = Ref[SendWR]{}
+	list := first(s.WRs)
+	r := s.frame.call3(s.fn, s.qp.at, list.at, first(s.bad).at)
+	last.next = next
+	if r == 0 {
+		return n, nil
+	}
+	return refused(s.bad[0].at, list.at, unsafe.Sizeof(SendWR{}), n), &Error{"ibv_post_send", errnoOf(r)}
+}
+
+// Bind binds a window of type 1.
+func (s *SendQueue) Bind(m Ref[MW], bind MWBind) error {
+	fn := s.qp.P().context.P().ops.BindMW
+	if fn == 0 {
+		return missing(function{name: "ibv_bind_mw"})
+	}
+	s.bind[0] = bind
+	if r := s.frame.call3(fn, s.qp.at, m.at, first(s.bind).at); r != 0 {
+		return &Error{"ibv_bind_mw", errnoOf(r)}
+	}
+	return nil
+}
+
+// errnoOf is the errno that a function of the table has returned. Some return -1, and mean that there is no memory.
+func errnoOf(r int32) syscall.Errno {
+	switch {
+	case r == -1:
+		return syscall.ENOMEM
+	case r < 0:
+		return syscall.Errno(-r)
+	}
+	return syscall.Errno(r)
+}
+
+// refused returns the place of the work request bad in a list of n, which is how many are posted.
+func refused(bad, list, size uintptr, n int) int {
+	if i := (bad - list) / size; bad >= list && i < uintptr(n) {
+		return int(i)
+	}
+	return 0 // the driver has not said which
+}
+
+// RecvQueue is memory in which C finds the work requests of a receive queue. It has one user at a time.
+type RecvQueue struct {
+	WRs  []RecvWR // Batch of them
+	SGEs []SGE    // at least what one work request has
+
+	block block
+	frame *frame
+	call  string
+	fn    uintptr
+	queue uintptr
+	bad   []Ref[RecvWR]
+}
+
+// NewRecvQueue returns the memory for the receive queue of q.
+func NewRecvQueue(q Ref[QP], sges int) (*RecvQueue, error) {
+	return newRecvQueue("ibv_post_recv", q.P().context.P().ops.PostRecv, q.at, sges)
+}
+
+// NewSRQQueue returns the memory for an SRQ.
+func NewSRQQueue(q Ref[SRQ], sges int) (*RecvQueue, error) {
+	return newRecvQueue("ibv_post_srq_recv", q.P().context.P().ops.PostSRQRecv, q.at, sges)
+}
+
+func newRecvQueue(call string, fn, queue uintptr, sges int) (*RecvQueue, error) {
+	n := sgesOf(sges)
+	b, err := take(256 + Batch*int(unsafe.Sizeof(RecvWR{})) + n*int(unsafe.Sizeof(SGE{})))
+	if err != nil {
+		return nil, err
+	}
+	off := 0
+	r := &RecvQueue{block: b, call: call, fn: fn, queue: queue}
+	r.frame = &cut[frame](b, &off, 1)[0]
+	r.bad = cut[Ref[RecvWR]](b, &off, 1)
+	r.WRs = cut[RecvWR](b, &off, Batch)
+	r.SGEs = cut[SGE](b, &off, n)
+	for i := range r.WRs[1:] {
+		r.WRs[i].next = first(r.WRs[i+1:])
+	}
+	return r, nil
+}
+
+// Free gives the memory back.
+func (r *RecvQueue) Free() { r.block.give() }
+
+// SetSGEs gives work request i the n SGEs from at on.
+func (r *RecvQueue) SetSGEs(i, at, n int) {
+	w := &r.WRs[i]
+	w.numSGE = int32(n)
+	w.sgList = Ref[SGE]{}
+	if n > 0 {
+		w.sgList = first(r.SGEs[at:])
+	}
+}
+
+// Post posts the first n work requests, and returns how many of them are posted.
+func (r *RecvQueue) Post(n int) (posted int, err error) {
+	last := &r.WRs[n-1]
+	next := last.next
+	last.next = Ref[RecvWR]{}
+	list := first(r.WRs)
+	e := r.frame.call3(r.fn, r.queue, list.at, first(r.bad).at)
+	last.next = next
+	if e == 0 {
+		return n, nil
+	}
+	return refused(r.bad[0].at, list.at, unsafe.Sizeof(RecvWR{}), n), &Error{r.call, errnoOf(e)}
+}
+
+// PollBatch is how many completions one call takes at most.
+const PollBatch = 32
+
+// Poller is memory into which C puts the completions of a CQ. It has one user at a time.
+type Poller struct {
+	WCs []WC // PollBatch of them
+
+	block     block
+	frame     *frame
+	cq        Ref[CQ]
+	poll, arm uintptr
+}
+
+// NewPoller returns the memory for a CQ.
+func NewPoller(c Ref[CQ]) (*Poller, error) {
+	b, err := take(256 + PollBatch*int(unsafe.Sizeof(WC{})))
+	if err != nil {
+		return nil, err
+	}
+	off := 0
+	ops := &c.P().context.P().ops
+	p := &Poller{block: b, cq: c, poll: ops.PollCQ, arm: ops.ReqNotifyCQ}
+	p.frame = &cut[frame](b, &off, 1)[0]
+	p.WCs = cut[WC](b, &off, PollBatch)
+	return p, nil
+}
+
+// Free gives the memory back.
+func (p *Poller) Free() { p.block.give() }
+
+// Poll takes up to n completions, and returns how many it took, or a negative number if the CQ has failed.
+func (p *Poller) Poll(n int) int {
+	return int(p.frame.call3(p.poll, p.cq.at, uintptr(n), first(p.WCs).at))
+}
+
+// Arm asks for an event.
+func (p *Poller) Arm(solicitedOnly bool) error {
+	var s uintptr
+	if solicitedOnly {
+		s = 1
+	}
+	if r := p.frame.call3(p.arm, p.cq.at, s, 0); r != 0 {
+		return &Error{"ibv_req_notify_cq", errnoOf(r)}
+	}
+	return nil
+}

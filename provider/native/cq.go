@@ -1,0 +1,159 @@
+//go:build linux && (amd64 || arm64)
+
+package native
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"sync"
+
+	"github.com/adverb-rdma/adverb/internal/ibv"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// cq is a completion queue.
+type cq struct {
+	d    *device
+	user *verbs.CQ
+	r    ibv.Ref[ibv.CQ]
+
+	mu     sync.Mutex
+	poller *ibv.Poller
+	kept   []verbs.WC // taken early: see keep
+	closed bool
+}
+
+// CreateCQ implements verbs.ProviderDevice.
+func (d *device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error) {
+	r, err := d.lib.CreateCQ(d.c, entries, d.feed.channel)
+	if err != nil {
+		return nil, fault(err)
+	}
+	c := &cq{d: d, user: user, r: r}
+	if c.poller, err = ibv.NewPoller(r); err != nil {
+		_ = d.lib.DestroyCQ(r) // the first error is the one to tell
+		return nil, fault(err)
+	}
+	d.cqs.put(r, c)
+	return c, nil
+}
+
+// Cap implements verbs.ProviderCQ.
+func (c *cq) Cap() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0
+	}
+	return int(c.r.P().CQE)
+}
+
+// Poll implements verbs.ProviderCQ.
+func (c *cq) Poll(wcs []verbs.WC) (n int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0, verbs.ErrClosed
+	}
+	if len(c.kept) > 0 {
+		n = copy(wcs, c.kept)
+		c.kept = c.kept[n:]
+	}
+	for n < len(wcs) {
+		want := min(ibv.PollBatch, len(wcs)-n)
+		got := c.poller.Poll(want)
+		if got < 0 {
+			return n, verbs.Errorf(verbs.ErrCQOverrun, "ibv_poll_cq: %d: the queue has failed", got)
+		}
+		for i := range got {
+			c.convert(&wcs[n+i], &c.poller.WCs[i])
+		}
+		n += got
+		if got < want {
+			break
+		}
+	}
+	return n, nil
+}
+
+// convert makes a completion of C's. The caller holds c.mu.
+func (c *cq) convert(wc *verbs.WC, w *ibv.WC) {
+	const known = verbs.WCFlagGRH | verbs.WCFlagWithImm | verbs.WCFlagWithInv
+	*wc = verbs.WC{
+		ID: w.WRID, Status: verbs.WCStatus(w.Status), Op: verbs.WCOpcode(w.Opcode), Flags: verbs.WCFlags(w.WCFlags) & known, SL: w.SL,
+		ByteLen: w.ByteLen, Imm: w.Imm, QPN: verbs.QPN(w.QPNum), SrcQPN: verbs.QPN(w.SrcQP), VendorErr: w.VendorErr,
+		SLID: w.SLID, PKeyIndex: w.PKeyIndex, DLIDPathBits: w.DLIDPathBits,
+	}
+	if wc.Flags&verbs.WCFlagWithImm != 0 {
+		wc.Imm = network(w.Imm)
+	}
+	q := c.d.qpns.get(w.QPNum)
+	if q == nil {
+		return
+	}
+	wc.QP = q.user
+	if q.typ != verbs.QPTypeUD {
+		wc.Flags &^= verbs.WCFlagGRH // which devices of RoCE set for connected QPs too
+	}
+	if wc.Status != verbs.WCSuccess {
+		q.failed(c, wc)
+	}
+}
+
+// network turns a number in host order into one in network order, and back.
+func network(n uint32) uint32 {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
+		return bits.ReverseBytes32(n)
+	}
+	return n
+}
+
+// keep takes the completions that are in the queue, for polls to come. It is called before a QP goes, or goes to RESET:
+// drivers drop its completions, or give its number to another.
+func (c *cq) keep() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !c.closed {
+		got := c.poller.Poll(ibv.PollBatch)
+		for i := range max(got, 0) {
+			var wc verbs.WC
+			c.convert(&wc, &c.poller.WCs[i])
+			c.kept = append(c.kept, wc)
+		}
+		if got < ibv.PollBatch {
+			return
+		}
+	}
+}
+
+// Arm implements verbs.ProviderCQ.
+func (c *cq) Arm(solicitedOnly bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return verbs.ErrClosed
+	}
+	return fault(c.poller.Arm(solicitedOnly))
+}
+
+// Resize implements verbs.ProviderCQ.
+func (c *cq) Resize(entries int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fault(c.d.lib.ResizeCQ(c.r, entries))
+}
+
+// Close implements verbs.ProviderCQ.
+func (c *cq) Close() error {
+	c.d.cqs.remove(c.r) // before C may give the address to another
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.d.lib.DestroyCQ(c.r); err != nil {
+		c.d.cqs.put(c.r, c)
+		return fault(err)
+	}
+	c.closed, c.kept = true, nil
+	c.poller.Free()
+	c.d.events.Drop(func(e verbs.AsyncEvent) bool { return e.CQ == c.user })
+	return nil
+}

@@ -1,0 +1,169 @@
+//go:build linux && (amd64 || arm64)
+
+package native
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/adverb-rdma/adverb/internal/ibv"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// mr is a memory region.
+type mr struct {
+	d    *device
+	r    ibv.Ref[ibv.MR]
+	mem  *memory
+	addr uint64 // by which SGEs and peers name the first byte
+}
+
+// memory is what a region consists of: the program's, which is pinned, or memory of our own.
+type memory struct {
+	bytes []byte
+	own   *mapping
+	pin   runtime.Pinner
+}
+
+// pinned are the memories that the program has registered. The device reaches them whether or not the program still
+// knows of the region, so they stay pinned until Close.
+var pinned sync.Map
+
+func memoryFor(a *verbs.MRAttr) (*memory, error) {
+	if a.Buf != nil {
+		m := &memory{bytes: a.Buf}
+		m.pin.Pin(unsafe.SliceData(a.Buf))
+		pinned.Store(m, nil)
+		return m, nil
+	}
+	own, err := allocate(a.Length, a.Access&verbs.AccessHugeTLB != 0)
+	if err != nil {
+		return nil, err
+	}
+	return &memory{bytes: own.bytes[:a.Length:a.Length], own: own}, nil
+}
+
+// free lets go of memory that no device reaches any more.
+func (m *memory) free() {
+	if m.own != nil {
+		m.own.free()
+		return
+	}
+	m.pin.Unpin()
+	pinned.Delete(m)
+}
+
+// addrOf is the address of a region's first byte.
+func (m *memory) addrOf(a *verbs.MRAttr) uint64 {
+	switch {
+	case a.HasIOVA:
+		return a.IOVA
+	case a.Access&verbs.AccessZeroBased != 0:
+		return 0
+	}
+	return ibv.Base(m.bytes)
+}
+
+// RegMR implements verbs.ProviderPD. An address of the program's choice goes by iova. So does 0, the address of a zero-based
+// region: libibverbs of rdma-core 33 takes IBV_ACCESS_ZERO_BASED for windows alone.
+func (p *pd) RegMR(a verbs.MRAttr) (verbs.ProviderMR, error) {
+	mem, err := memoryFor(&a)
+	if err != nil {
+		return nil, err
+	}
+	m := &mr{d: p.d, mem: mem, addr: mem.addrOf(&a)}
+	if m.r, err = p.d.lib.RegMR(p.r, mem.bytes, m.addr, accessOf(a.Access)); err != nil {
+		mem.free()
+		return nil, m.regFault(err)
+	}
+	p.d.mrs.put(m.r.P().LKey, m)
+	return m, nil
+}
+
+// accessOf are the access flags as C has them.
+func accessOf(a verbs.Access) uint32 { return uint32(a &^ verbs.AccessZeroBased) }
+
+// regFault says why a region is refused.
+func (m *mr) regFault(err error) error {
+	page := uint64(syscall.Getpagesize())
+	if base := ibv.Base(m.mem.bytes); errors.Is(err, syscall.EINVAL) && base%page != m.addr%page {
+		return verbs.Errorf(verbs.ErrInvalid, "%w: the first byte lies %d bytes into a page, and its address there, %#x, %d: the kernel wants the same",
+			err, base%page, m.addr, m.addr%page)
+	}
+	if errors.Is(err, syscall.EFAULT) {
+		return verbs.Errorf(verbs.ErrInvalid, "%w: the memory from %#x on cannot be read or, with ACCESS_LOCAL_WRITE, written", err, ibv.Base(m.mem.bytes))
+	}
+	return lockFault(err, len(m.mem.bytes))
+}
+
+// bytesOf returns the memory that an SGE names, for a copy during the post.
+func (d *device) bytesOf(s *verbs.SGE) ([]byte, error) {
+	m := d.mrs.get(uint32(s.LKey))
+	if m == nil {
+		return nil, verbs.Errorf(verbs.ErrInvalid, "inline data of an SGE: no region has lkey %v", s.LKey)
+	}
+	off := s.Addr - m.addr
+	if n := uint64(len(m.mem.bytes)); off > n || uint64(s.Length) > n-off {
+		return nil, verbs.Errorf(verbs.ErrInvalid, "inline data of an SGE: %d bytes from %#x on are not in the region of lkey %v", s.Length, s.Addr, s.LKey)
+	}
+	return m.mem.bytes[off : off+uint64(s.Length)], nil
+}
+
+// Bytes, Addr, LKey and RKey implement verbs.ProviderMR.
+func (m *mr) Bytes() []byte    { return m.mem.bytes }
+func (m *mr) Addr() uint64     { return m.addr }
+func (m *mr) LKey() verbs.LKey { return verbs.LKey(m.r.P().LKey) }
+func (m *mr) RKey() verbs.RKey { return verbs.RKey(m.r.P().RKey) }
+
+// Rereg implements verbs.ProviderMR.
+func (m *mr) Rereg(flags verbs.ReregFlags, p verbs.ProviderPD, a verbs.MRAttr) error {
+	mem := m.mem
+	if flags&verbs.ReregTranslation != 0 {
+		var err error
+		if mem, err = memoryFor(&verbs.MRAttr{Buf: a.Buf}); err != nil {
+			return err
+		}
+	}
+	m.d.mrs.remove(m.r.P().LKey)
+	defer func() { m.d.mrs.put(m.r.P().LKey, m) }() // which may be another key
+	intact, err := m.d.lib.ReregMR(m.r, int(flags), p.(*pd).r, mem.bytes, accessOf(a.Access))
+	if err != nil {
+		if mem != m.mem {
+			mem.free()
+		}
+		err = lockFault(err, len(mem.bytes))
+		if !intact && (errors.Is(err, verbs.ErrInvalid) || errors.Is(err, verbs.ErrLimit) || errors.Is(err, verbs.ErrUnsupported)) {
+			return &ruined{err}
+		}
+		return err
+	}
+	if mem != m.mem {
+		m.mem.free()
+		m.mem, m.addr = mem, ibv.Base(mem.bytes)
+	}
+	return nil
+}
+
+// ruined is the failure of a change behind which the region may only be closed. So it has none of the kinds that say
+// that the region is as it was.
+type ruined struct{ err error }
+
+func (e *ruined) Error() string { return e.err.Error() + ": the region may only be closed now" }
+
+// Close implements verbs.ProviderMR.
+func (m *mr) Close() error {
+	key := m.r.P().LKey
+	m.d.mrs.remove(key)
+	if err := m.d.lib.DeregMR(m.r); err != nil {
+		m.d.mrs.put(key, m)
+		if errors.Is(err, syscall.EINVAL) { // what some say of a region with windows
+			return verbs.Errorf(verbs.ErrBusy, "%w: is a window bound to it?", err)
+		}
+		return fault(err)
+	}
+	m.mem.free()
+	return nil
+}

@@ -1,0 +1,136 @@
+//go:build linux && (amd64 || arm64)
+
+package native
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/adverb-rdma/adverb/internal/ibv"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// classDir is where the kernel lists its devices.
+const classDir = "/sys/class/infiniband_verbs"
+
+func init() { verbs.Register("native", newProvider(ibv.Library, classDir)) }
+
+// provider finds the kernel's devices. Tests have a library of their own, and a directory.
+type provider struct {
+	kernel func() []string // the names of the kernel's devices
+	load   func() (*ibv.Lib, error)
+}
+
+func newProvider(library, class string) *provider {
+	return &provider{
+		kernel: func() []string { return listed(class) },
+		load:   sync.OnceValues(func() (*ibv.Lib, error) { return ibv.Load(library) }),
+	}
+}
+
+// listed returns the names of the devices in a directory of the kernel's.
+func listed(class string) (names []string) {
+	files, _ := filepath.Glob(filepath.Join(class, "uverbs*", "ibdev"))
+	for _, file := range files {
+		if name, err := os.ReadFile(file); err == nil {
+			names = append(names, strings.TrimSpace(string(name)))
+		}
+	}
+	return names
+}
+
+// library loads libibverbs. The error for a program that meets a card names the packages.
+func (p *provider) library(devices []string) (*ibv.Lib, error) {
+	l, err := p.load()
+	if errors.Is(err, ibv.ErrNoLibrary) {
+		err = fmt.Errorf("the kernel has RDMA devices (%s), and %w: install libibverbs1 and ibverbs-providers (Debian, Ubuntu), libibverbs (Fedora, RHEL) or libibverbs1 and rdma-core (SUSE)",
+			strings.Join(devices, ", "), err)
+	}
+	return l, err
+}
+
+// Devices implements verbs.Provider.
+func (p *provider) Devices() (infos []verbs.DeviceInfo, err error) {
+	kernel := p.kernel()
+	if len(kernel) == 0 {
+		return nil, nil
+	}
+	l, err := p.library(kernel)
+	if err != nil {
+		return nil, err
+	}
+	err = l.Devices(func(d ibv.Ref[ibv.Device]) bool {
+		info := describe(l, d)
+		infos = append(infos, info)
+		kernel = slices.DeleteFunc(kernel, func(name string) bool { return name == info.Name })
+		return true
+	})
+	if err == nil && len(kernel) > 0 {
+		err = fmt.Errorf("libibverbs has no driver for %s: install ibverbs-providers (Debian, Ubuntu) or rdma-core", strings.Join(kernel, ", "))
+	}
+	return infos, fault(err)
+}
+
+// describe returns the entry of a device in the list.
+func describe(l *ibv.Lib, d ibv.Ref[ibv.Device]) verbs.DeviceInfo {
+	c := d.P()
+	name := text(c.Name[:])
+	info := verbs.DeviceInfo{
+		Name: name, NodeType: nodeTypes[c.NodeType], Transport: verbs.Transport(c.TransportType),
+		Netdev: netdevOf(text(c.IbdevPath[:])), KernelName: name, KernelDevice: text(c.DevName[:]),
+	}
+	if guid, err := l.GUID(d); err == nil {
+		info.NodeGUID = guid
+	}
+	return info
+}
+
+// nodeTypes are the names of enum ibv_node_type that verbs.DeviceInfo has.
+var nodeTypes = map[int32]string{1: "CA", 2: "SWITCH", 3: "ROUTER", 4: "RNIC"}
+
+// netdevOf returns the network interface of a device's first port, or "".
+func netdevOf(ibdev string) string {
+	if name, err := os.ReadFile(filepath.Join(ibdev, "ports", "1", "gid_attrs", "ndevs", "0")); err == nil {
+		return strings.TrimSpace(string(name))
+	}
+	if found, err := os.ReadDir(filepath.Join(ibdev, "device", "net")); err == nil && len(found) > 0 {
+		return found[0].Name()
+	}
+	return ""
+}
+
+// text returns the string in an array of C's.
+func text(b []byte) string {
+	s, _, _ := strings.Cut(string(b), "\x00")
+	return s
+}
+
+// Open implements verbs.Provider.
+func (p *provider) Open(name string) (verbs.ProviderDevice, error) {
+	kernel := p.kernel()
+	if !slices.Contains(kernel, name) {
+		return nil, verbs.ErrNotFound
+	}
+	l, err := p.library(kernel)
+	if err != nil {
+		return nil, err
+	}
+	var d *device
+	oerr := fmt.Errorf("libibverbs has no driver for it: install ibverbs-providers (Debian, Ubuntu) or rdma-core")
+	err = l.Devices(func(r ibv.Ref[ibv.Device]) bool {
+		if text(r.P().Name[:]) != name {
+			return true
+		}
+		d, oerr = open(l, r)
+		return false
+	})
+	if err = errors.Join(err, oerr); err != nil {
+		return nil, fault(err)
+	}
+	return d, nil
+}

@@ -1,0 +1,1212 @@
+/* A libibverbs without a device behind it, for tests. Work requests are carried out in the call that posts them, between QPs
+ * of the process: a lossless network without delay. Port 1 is RoCE, port 2 InfiniBand. It does what a driver of a card may
+ * do and a careful program must be ready for: it purges the CQs of a QP that is destroyed, gives
+ * the numbers and addresses of destroyed objects to the next ones, and answers every call, in fake_fail's time by failing.
+ * One lock serializes everything. */
+#define _GNU_SOURCE
+#include "abi.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { SUCCESS, LOC_LEN, LOC_QP_OP, LOC_EEC, LOC_PROT, FLUSH, MW_BIND, BAD_RESP, LOC_ACCESS, REM_INV, REM_ACCESS, REM_OP, RETRY, RNR };
+enum { RESET, INIT, RTR, RTS, SQD, SQE, ERR };
+enum { RC = 2, UC, UD };
+enum { WRITE, WRITE_IMM, SEND, SEND_IMM, READ, CMP_SWAP, FETCH_ADD, LOCAL_INV, BIND, SEND_INV };
+enum { A_LOCAL_WRITE = 1, A_WRITE = 2, A_READ = 4, A_ATOMIC = 8, A_BIND = 16, A_ZERO = 32 };
+enum { EV_CQ_ERR, EV_QP_FATAL, EV_QP_REQ_ERR, EV_QP_ACCESS, EV_COMM_EST, EV_SQ_DRAINED, EV_SRQ_LIMIT = 15, EV_LAST_WQE = 16 };
+enum { F_SIGNALED = 2, F_SOLICITED = 4, F_INLINE = 8 };
+enum { MAX_SGE = 16, MAX_WR = 1024, MAX_INLINE = 512, KEYS = 1 << 14, QPS = 1 << 14, GROUPS = 8, FIRST_QPN = 0x40, MCAST_QPN = 0xffffff };
+
+static pthread_mutex_t big = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t acked = PTHREAD_COND_INITIALIZER;
+#define LOCK pthread_mutex_lock(&big)
+#define UNLOCK pthread_mutex_unlock(&big)
+
+/* The tests' own calls: the next call of a name fails, and how many objects there are. */
+static char fail_call[64];
+static int fail_errno, live;
+
+void fake_fail(const char *call, int e) {
+	LOCK;
+	strncpy(fail_call, call, sizeof fail_call - 1);
+	fail_errno = e;
+	UNLOCK;
+}
+
+int fake_live(void) {
+	LOCK;
+	int n = live;
+	UNLOCK;
+	return n;
+}
+
+static int failing(const char *call) {
+	if (strcmp(fail_call, call)) return 0;
+	fail_call[0] = 0;
+	return fail_errno;
+}
+#define FAIL_NULL(call) { int fe = failing(call); if (fe) { UNLOCK; errno = fe; return NULL; } }
+#define FAIL_INT(call) { int fe = failing(call); if (fe) { UNLOCK; return fe; } }
+
+struct node { struct node *next; void *cq; struct ibv_async_event ev; };
+struct ctx { struct verbs_context v; struct node *events; int quick; };
+struct channel { struct ibv_comp_channel c; struct node *events; };
+struct cqe { struct ibv_wc wc; struct qp *qp; int sends, recvs; };
+struct cq {
+	struct ibv_cq cq;
+	struct channel *ch;
+	struct cqe *ring;
+	int head, count, cap, armed, solicited_only, users, reported, overrun, async;
+	uint64_t quick[64];
+	int qhead, qcount;
+};
+struct swr { struct ibv_send_wr wr; struct ibv_sge sge[MAX_SGE]; uint8_t *inl; };
+struct rwr { struct ibv_recv_wr wr; struct ibv_sge sge[MAX_SGE]; };
+struct rqueue { struct rwr *ring; int head, count, cap, sges, busy; };
+struct srq { struct ibv_srq srq; struct rqueue q; int limit, users, async; };
+struct mr { struct ibv_mr mr; uint64_t iova; unsigned access; int windows; };
+struct mw { struct ibv_mw mw; struct mr *to; struct qp *by; uint64_t addr, len; unsigned access; };
+struct ah { struct ibv_ah ah; struct ibv_ah_attr attr; };
+struct qp {
+	struct ibv_qp qp;
+	struct ibv_qp_attr a;
+	struct ibv_qp_init_attr init;
+	struct cq *scq, *rcq;
+	struct srq *srq;
+	struct swr *sq;
+	int shead, scount, sbusy, unsignaled, est, last_wqe, async, running;
+	struct rqueue rq;
+	uint8_t groups[GROUPS][16];
+	int ngroups;
+};
+
+static struct { struct mr *mr; struct mw *mw; uint32_t key; } keys[KEYS];
+static struct qp *qps[QPS];
+static uint32_t qkey_violations[3]; /* by port */
+
+static struct ibv_device devices[2] = {
+	{ .node_type = 1, .name = "fake0", .dev_name = "uverbs0" },
+	{ .node_type = 1, .name = "quick0", .dev_name = "uverbs1" },
+};
+
+static uint64_t now(void) { eventfd_t v = 1; return v; }
+static void ring_bell(int fd) { ssize_t n = write(fd, &(uint64_t){now()}, 8); (void)n; }
+
+/* ---- events ---- */
+
+static void push(struct node **list, struct node *n) {
+	while (*list) list = &(*list)->next;
+	*list = n;
+}
+
+static void async_event(struct ibv_context *c, uint32_t type, void *object) {
+	struct ctx *x = (void *)((char *)c - offsetof(struct ctx, v.context));
+	struct node *n = calloc(1, sizeof *n);
+	n->ev.event_type = type;
+	n->ev.element.cq = object;
+	push(&x->events, n);
+	ring_bell(c->async_fd);
+}
+
+static void forget(struct node **list, void *object) {
+	while (*list) {
+		struct node *n = *list;
+		if (n->cq == object || n->ev.element.cq == object) {
+			*list = n->next;
+			free(n);
+		} else list = &n->next;
+	}
+}
+
+static void forget_async(struct ibv_context *c, void *object) {
+	forget(&((struct ctx *)((char *)c - offsetof(struct ctx, v.context)))->events, object);
+}
+
+static int take(struct node **list, int fd, struct node *out) {
+	struct node *n = *list;
+	if (!n) {
+		uint64_t v;
+		ssize_t got = read(fd, &v, 8);
+		(void)got;
+		return 0;
+	}
+	*list = n->next;
+	*out = *n;
+	free(n);
+	return 1;
+}
+
+/* ---- completions ---- */
+
+static void raise_cq(struct cq *c, int solicited) {
+	if (!c->armed || (c->solicited_only && !solicited)) return;
+	c->armed = 0;
+	if (!c->ch) return;
+	struct node *n = calloc(1, sizeof *n);
+	n->cq = c;
+	push(&c->ch->events, n);
+	ring_bell(c->ch->c.fd);
+}
+
+static void complete(struct cq *c, struct qp *q, struct ibv_wc wc, int sends, int recvs, int solicited) {
+	if (c->count == c->cap) {
+		if (!c->overrun) async_event(c->cq.context, EV_CQ_ERR, c);
+		c->overrun = 1;
+		return;
+	}
+	wc.qp_num = q->qp.qp_num;
+	if (wc.status) wc.opcode = 77, wc.byte_len = 0xdead; /* which do not count then */
+	c->ring[(c->head + c->count++) % c->cap] = (struct cqe){wc, q, sends, recvs};
+	raise_cq(c, solicited || wc.status);
+}
+
+static void purge(struct cq *c, struct qp *q) {
+	int n = 0;
+	for (int i = 0; i < c->count; i++) {
+		struct cqe e = c->ring[(c->head + i) % c->cap];
+		if (e.qp != q) c->ring[(c->head + n++) % c->cap] = e;
+	}
+	c->count = n;
+}
+
+static uint32_t wc_op(uint32_t op) {
+	static const uint32_t ops[] = {1, 1, 0, 0, 2, 3, 4, 6, 5, 0};
+	return ops[op];
+}
+
+static void send_done(struct qp *q, int status, uint32_t len) {
+	struct swr *w = &q->sq[q->shead];
+	q->shead = (q->shead + 1) % q->init.cap.max_send_wr;
+	q->scount--;
+	q->unsignaled++;
+	if (status || (w->wr.send_flags & F_SIGNALED) || q->init.sq_sig_all) {
+		struct ibv_wc wc = {.wr_id = w->wr.wr_id, .status = status, .opcode = wc_op(w->wr.opcode), .byte_len = len};
+		complete(q->scq, q, wc, q->unsignaled, 0, 0);
+		q->unsignaled = 0;
+	}
+	free(w->inl);
+	w->inl = NULL;
+}
+
+static struct rqueue *receives(struct qp *q) { return q->srq ? &q->srq->q : &q->rq; }
+
+static struct rwr *next_receive(struct qp *q) {
+	struct rqueue *r = receives(q);
+	if (!r->count) return NULL;
+	struct rwr *w = &r->ring[r->head];
+	r->head = (r->head + 1) % r->cap;
+	r->count--;
+	if (q->srq) {
+		r->busy--;
+		if (q->srq->limit && r->count < q->srq->limit) {
+			q->srq->limit = 0;
+			async_event(q->qp.context, EV_SRQ_LIMIT, q->srq);
+		}
+	}
+	return w;
+}
+
+static void recv_done(struct qp *q, struct ibv_wc wc, int solicited) { complete(q->rcq, q, wc, 0, !q->srq, solicited); }
+
+static void flush_sends(struct qp *q) { while (q->scount) send_done(q, FLUSH, 0); }
+
+static void flush_recvs(struct qp *q) {
+	while (!q->srq && q->rq.count) {
+		struct rwr *w = next_receive(q);
+		recv_done(q, (struct ibv_wc){.wr_id = w->wr.wr_id, .status = FLUSH, .opcode = 128}, 0);
+	}
+	if (q->srq && !q->last_wqe) q->last_wqe = 1, async_event(q->qp.context, EV_LAST_WQE, q);
+}
+
+static void to_err(struct qp *q) {
+	q->a.qp_state = q->qp.state = ERR;
+	flush_sends(q);
+	flush_recvs(q);
+}
+
+/* ---- memory ---- */
+
+static uint8_t *bytes_of(uint32_t lkey, struct ibv_pd *pd, uint64_t addr, uint64_t len, unsigned access) {
+	struct mr *m = keys[lkey >> 8 & (KEYS - 1)].mr;
+	if (!m || m->mr.lkey != lkey || m->mr.pd != pd || (m->access & access) != access) return NULL;
+	uint64_t off = addr - m->iova;
+	if (off > m->mr.length || len > m->mr.length - off) return NULL;
+	return (uint8_t *)m->mr.addr + off;
+}
+
+/* A peer's key: of a region or a window. */
+static uint8_t *remote_bytes(uint32_t rkey, struct qp *q, uint64_t addr, uint64_t len, unsigned access) {
+	int i = rkey >> 8 & (KEYS - 1);
+	struct mw *w = keys[i].mw;
+	if (!(q->a.qp_access_flags & access)) return NULL;
+	if (!w) return bytes_of(rkey, q->qp.pd, addr, len, access);
+	if (w->mw.rkey != rkey || !w->to || w->mw.pd != q->qp.pd || (w->by && w->by != q) || !(w->access & access)) return NULL;
+	uint64_t off = addr - (w->access & A_ZERO ? 0 : w->addr);
+	if (off > w->len || len > w->len - off) return NULL;
+	return (uint8_t *)w->to->mr.addr + (w->addr - w->to->iova) + off;
+}
+
+static int new_key(void) {
+	for (int i = 1; i < KEYS; i++)
+		if (!keys[i].mr && !keys[i].mw) return i;
+	return 0;
+}
+
+static uint64_t length_of(struct ibv_sge *s, int n) {
+	uint64_t len = 0;
+	for (int i = 0; i < n; i++) len += s[i].length ? s[i].length : 1u << 31;
+	return len;
+}
+
+/* Copies between a list of SGEs and linear memory. Returns 0 if an SGE is wrong. */
+static int copy_sges(struct qp *q, struct ibv_sge *s, int n, uint8_t *at, uint64_t len, int scatter) {
+	for (int pass = 0; pass < 2; pass++) {
+		uint64_t left = len;
+		uint8_t *p = at;
+		for (int i = 0; i < n && left; i++) {
+			uint64_t part = s[i].length < left ? s[i].length : left;
+			uint8_t *b = bytes_of(s[i].lkey, q->qp.pd, s[i].addr, part, scatter ? A_LOCAL_WRITE : 0);
+			if (!b) return 0;
+			if (pass) memmove(scatter ? b : p, scatter ? p : b, part);
+			p += part, left -= part;
+		}
+	}
+	return 1;
+}
+
+/* ---- the network ---- */
+
+static const uint8_t gids[2][4][16] = {
+	{{0xfe, 0x80, [8] = 2, 0, 0, 0xff, 0xfe, 0, 0, 1}, {0xfe, 0x80, [8] = 2, 0, 0, 0xff, 0xfe, 0, 0, 1},
+		{[10] = 0xff, 0xff, 10, 0, 0, 1}, {[10] = 0xff, 0xff, 10, 0, 0, 1}},
+	{{0xfe, 0x80, [8] = 2, 0, 0, 0xff, 0xfe, 0, 0, 2}},
+};
+enum { LID = 0x11, ROCE = 1, IB = 2, V4 = 2 };
+
+static int leads_here(struct ibv_ah_attr *h) {
+	if (h->port_num == IB) return h->dlid == LID;
+	for (int i = 0; i < 4; i++)
+		if (!memcmp(h->grh.dgid.raw, gids[0][i], 16)) return h->grh.sgid_index < 4;
+	return 0;
+}
+
+static struct qp *find(uint32_t qpn) { return qpn < QPS ? qps[qpn] : NULL; }
+
+static int receives_now(struct qp *p) { return p->qp.state == RTR || p->qp.state == RTS || p->qp.state == SQD || p->qp.state == SQE; }
+
+static struct qp *peer_of(struct qp *q) {
+	struct qp *p = find(q->a.dest_qp_num);
+	if (!p || p->qp.qp_type != q->qp.qp_type || !receives_now(p) || p->a.dest_qp_num != q->qp.qp_num) return NULL;
+	return leads_here(&q->a.ah_attr) && p->a.port_num == q->a.port_num ? p : NULL;
+}
+
+static void established(struct qp *p) {
+	if (p->qp.state == RTR && !p->est) p->est = 1, async_event(p->qp.context, EV_COMM_EST, p);
+}
+
+static void refuse(struct qp *p, int event) {
+	if (p->qp.qp_type != RC) return;
+	async_event(p->qp.context, event, p);
+	to_err(p);
+}
+
+static uint8_t payload_static[1 << 16];
+
+/* What the work request sends, in memory that stays until the next call. NULL: an SGE is wrong. */
+static uint8_t *payload(struct qp *q, struct swr *w, uint64_t len, uint8_t **owned) {
+	*owned = NULL;
+	if (w->inl) return w->inl;
+	uint8_t *p = len <= sizeof payload_static ? payload_static : (*owned = malloc(len));
+	if (copy_sges(q, w->sge, w->wr.num_sge, p, len, 0)) return p;
+	free(*owned);
+	*owned = NULL;
+	return NULL;
+}
+
+enum { WAIT = -1 };
+
+/* A message for a receive of p's. Returns the sender's status, or WAIT. */
+static int deliver(struct qp *q, struct qp *p, struct swr *w, uint8_t *data, uint64_t len, int written) {
+	uint32_t op = w->wr.opcode;
+	if (!receives(p)->count) {
+		if (q->qp.qp_type != RC) return SUCCESS;
+		return q->a.rnr_retry == 7 ? WAIT : RNR;
+	}
+	struct ibv_wc wc = {.opcode = written ? 129 : 128, .byte_len = len, .src_qp = q->qp.qp_num};
+	if (op == SEND_IMM || op == WRITE_IMM) wc.wc_flags |= 2, wc.imm_data = w->wr.imm_data;
+	if (op == SEND_INV) {
+		int i = w->wr.invalidate_rkey >> 8 & (KEYS - 1);
+		struct mw *m = keys[i].mw;
+		if (!m || m->mw.rkey != w->wr.invalidate_rkey || !m->to || m->by != p) {
+			recv_done(p, (struct ibv_wc){.wr_id = next_receive(p)->wr.wr_id, .status = LOC_QP_OP}, 0);
+			refuse(p, EV_QP_ACCESS);
+			return REM_ACCESS;
+		}
+		m->to->windows--, m->to = NULL;
+		wc.wc_flags |= 8, wc.invalidated_rkey = w->wr.invalidate_rkey;
+	}
+	struct rwr *r = next_receive(p);
+	wc.wr_id = r->wr.wr_id;
+	int solicited = w->wr.send_flags & F_SOLICITED;
+	if (written) {
+		recv_done(p, wc, solicited);
+		return SUCCESS;
+	}
+	if (q->a.ah_attr.port_num != IB) wc.wc_flags |= 1; /* as drivers do on RoCE, for connected QPs too */
+	int fault = 0;
+	if (len > length_of(r->sge, r->wr.num_sge)) fault = LOC_LEN;
+	else if (!copy_sges(p, r->sge, r->wr.num_sge, data, len, 1)) fault = LOC_PROT;
+	if (!fault) {
+		recv_done(p, wc, solicited);
+		return SUCCESS;
+	}
+	wc.status = fault, wc.wc_flags = 0;
+	recv_done(p, wc, 0);
+	to_err(p);
+	return p->qp.qp_type != RC ? SUCCESS : fault == LOC_LEN ? REM_INV : REM_OP;
+}
+
+static void datagram(struct qp *q, struct qp *p, struct swr *w, uint8_t *data, uint64_t len, struct ibv_ah_attr *h) {
+	uint32_t qkey = w->wr.wr.ud.remote_qkey;
+	if (qkey >> 31) qkey = q->a.qkey;
+	if (p->qp.qp_type != UD || !receives_now(p) || p->a.port_num != q->a.port_num) return;
+	if (qkey != p->a.qkey) qkey_violations[p->a.port_num]++;
+	if (qkey != p->a.qkey || !receives(p)->count) return;
+	struct rwr *r = next_receive(p);
+	struct ibv_wc wc = {.wr_id = r->wr.wr_id, .opcode = 128, .byte_len = len + 40, .src_qp = q->qp.qp_num, .pkey_index = 0};
+	if (w->wr.opcode == SEND_IMM) wc.wc_flags |= 2, wc.imm_data = w->wr.imm_data;
+	uint8_t *all = calloc(1, len + 40);
+	memcpy(all + 40, data, len);
+	if (h->port_num == IB) {
+		wc.slid = LID, wc.sl = h->sl;
+	}
+	if (h->is_global) {
+		const uint8_t *from = gids[h->port_num - 1][h->grh.sgid_index & 3];
+		wc.wc_flags |= 1;
+		if (h->port_num == ROCE && h->grh.sgid_index >= V4) {
+			uint8_t *ip = all + 20;
+			ip[0] = 0x45, ip[1] = h->grh.traffic_class, ip[8] = h->grh.hop_limit, ip[9] = 17;
+			memcpy(ip + 12, from + 12, 4);
+			memcpy(ip + 16, h->grh.dgid.raw + 12, 4);
+		} else {
+			all[0] = 0x60 | h->grh.traffic_class >> 4, all[1] = h->grh.traffic_class << 4, all[7] = h->grh.hop_limit;
+			memcpy(all + 8, from, 16);
+			memcpy(all + 24, h->grh.dgid.raw, 16);
+		}
+	}
+	if (len + 40 > length_of(r->sge, r->wr.num_sge)) wc.status = LOC_LEN;
+	else if (!copy_sges(p, r->sge, r->wr.num_sge, all, len + 40, 1)) wc.status = LOC_PROT;
+	free(all);
+	recv_done(p, wc, w->wr.send_flags & F_SOLICITED);
+	if (wc.status) to_err(p);
+}
+
+static int bind_window(struct qp *q, struct mw *m, struct ibv_mw_bind_info *b, uint32_t rkey) {
+	struct mr *to = (struct mr *)b->mr;
+	if (b->length) {
+		uint64_t off = b->addr - to->iova;
+		if (!(to->access & A_BIND) || off > to->mr.length || b->length > to->mr.length - off) return MW_BIND;
+		if (b->mw_access_flags & (A_WRITE | A_ATOMIC) && !(to->access & A_LOCAL_WRITE)) return MW_BIND;
+	}
+	if (m->mw.type == 2 && (m->to || !b->length || rkey >> 8 != m->mw.rkey >> 8)) return MW_BIND;
+	if (m->to) m->to->windows--;
+	m->to = b->length ? to : NULL;
+	if (m->to) to->windows++;
+	m->by = m->mw.type == 2 ? q : NULL;
+	m->addr = b->addr, m->len = b->length, m->access = b->mw_access_flags;
+	m->mw.rkey = rkey;
+	return SUCCESS;
+}
+
+/* One work request. Returns its status, or WAIT. */
+static int execute(struct qp *q, struct swr *w, uint64_t *bytes) {
+	uint32_t op = w->wr.opcode;
+	uint64_t len = length_of(w->sge, w->wr.num_sge);
+	struct qp *p = NULL;
+	uint8_t *owned, *data, *to;
+	int s = SUCCESS;
+	*bytes = 0;
+	if (op == BIND) return bind_window(q, (struct mw *)w->wr.bind_mw.mw, &w->wr.bind_mw.bind_info, w->wr.bind_mw.rkey);
+	if (op == LOCAL_INV) {
+		struct mw *m = keys[w->wr.invalidate_rkey >> 8 & (KEYS - 1)].mw;
+		if (!m || m->mw.type != 2 || m->mw.rkey != w->wr.invalidate_rkey || !m->to || m->mw.pd != q->qp.pd) return MW_BIND;
+		m->to->windows--, m->to = NULL;
+		return SUCCESS;
+	}
+	if (q->qp.qp_type != UD && !(p = peer_of(q)) && q->qp.qp_type == RC) {
+		/* the data's own faults come first, and then nobody answers */
+		if (op != READ && op != CMP_SWAP && op != FETCH_ADD) {
+			if (!payload(q, w, len, &owned)) return LOC_PROT;
+			free(owned);
+		}
+		return RETRY;
+	}
+	if (p) established(p);
+	if (op == READ || op == CMP_SWAP || op == FETCH_ADD) {
+		int atomic = op != READ;
+		uint64_t at = w->wr.wr.rdma.remote_addr;
+		to = remote_bytes(atomic ? w->wr.wr.atomic.rkey : w->wr.wr.rdma.rkey, p, at, len, atomic ? A_ATOMIC : A_READ);
+		if (!to && (len || atomic)) {
+			refuse(p, EV_QP_ACCESS);
+			return REM_ACCESS;
+		}
+		uint64_t old;
+		if (atomic) {
+			memcpy(&old, to, 8);
+			if (op == FETCH_ADD) __atomic_fetch_add((uint64_t *)to, w->wr.wr.atomic.compare_add, __ATOMIC_SEQ_CST);
+			else if (old == w->wr.wr.atomic.compare_add) memcpy(to, &w->wr.wr.atomic.swap, 8);
+			to = (uint8_t *)&old;
+		}
+		*bytes = len;
+		return copy_sges(q, w->sge, w->wr.num_sge, to, len, 1) ? SUCCESS : LOC_PROT;
+	}
+	if (w->inl) len = w->wr.num_sge ? w->sge[0].length : 0;
+	if (!(data = payload(q, w, len, &owned))) return LOC_PROT;
+	if (q->qp.qp_type == UD) {
+		struct ibv_ah_attr *h = &((struct ah *)w->wr.wr.ud.ah)->attr;
+		if (w->wr.wr.ud.remote_qpn == MCAST_QPN) {
+			for (int i = 0; i < QPS; i++)
+				for (int g = 0; qps[i] && g < qps[i]->ngroups; g++)
+					if (!memcmp(qps[i]->groups[g], h->grh.dgid.raw, 16)) datagram(q, qps[i], w, data, len, h);
+		} else if (find(w->wr.wr.ud.remote_qpn) && leads_here(h)) {
+			datagram(q, find(w->wr.wr.ud.remote_qpn), w, data, len, h);
+		}
+	} else if (p && (op == WRITE || op == WRITE_IMM)) {
+		if (op == WRITE_IMM && q->qp.qp_type == RC && !receives(p)->count) {
+			s = q->a.rnr_retry == 7 ? WAIT : RNR;
+		} else if (!(to = remote_bytes(w->wr.wr.rdma.rkey, p, w->wr.wr.rdma.remote_addr, len, A_WRITE)) && len) {
+			refuse(p, EV_QP_ACCESS);
+			s = q->qp.qp_type == RC ? REM_ACCESS : SUCCESS;
+		} else {
+			if (len) memmove(to, data, len);
+			if (op == WRITE_IMM) s = deliver(q, p, w, NULL, len, 1);
+		}
+	} else if (p) {
+		s = deliver(q, p, w, data, len, 0);
+	}
+	free(owned);
+	return s;
+}
+
+static void run(struct qp *q) {
+	if (q->running) return;
+	q->running = 1;
+	while (q->scount && q->qp.state == RTS) {
+		uint64_t bytes;
+		int s = execute(q, &q->sq[q->shead], &bytes);
+		if (s == WAIT || !q->scount) break; /* a QP that is its own peer may have failed */
+		send_done(q, s, bytes);
+		if (!s) continue;
+		if (q->qp.qp_type == RC) to_err(q);
+		else {
+			q->a.qp_state = q->qp.state = SQE;
+			flush_sends(q);
+		}
+	}
+	q->running = 0;
+}
+
+/* Receives have come for p, or for the QPs of an SRQ: who waits goes on. */
+static void wake(struct qp *p, struct srq *s) {
+	for (int i = 0; i < QPS; i++) {
+		struct qp *q = qps[i], *to = q ? find(q->a.dest_qp_num) : NULL;
+		if (q && q->scount && to && (to == p || (s && to->srq == s))) run(q);
+	}
+}
+
+/* ---- the hot calls ---- */
+
+static int post_send(struct ibv_qp *ibq, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
+	struct qp *q = (struct qp *)ibq;
+	int e = 0;
+	LOCK;
+	for (; wr; wr = wr->next) {
+		e = failing("ibv_post_send");
+		if (!e && q->sbusy == (int)q->init.cap.max_send_wr) e = ENOMEM;
+		if (!e && (q->qp.state < RTS || wr->num_sge > (int)q->init.cap.max_send_sge)) e = EINVAL;
+		uint64_t len = wr->num_sge ? length_of(wr->sg_list, wr->num_sge) : 0;
+		if (!e && (wr->send_flags & F_INLINE) && len > q->init.cap.max_inline_data) e = EINVAL;
+		if (!e && q->qp.qp_type == UD && len > 4096) e = EINVAL;
+		if (e) {
+			*bad = wr;
+			break;
+		}
+		struct swr *w = &q->sq[(q->shead + q->scount) % q->init.cap.max_send_wr];
+		w->wr = *wr;
+		memcpy(w->sge, wr->sg_list, wr->num_sge * sizeof *wr->sg_list);
+		w->inl = NULL;
+		if (wr->send_flags & F_INLINE) { /* the addresses are those of the process */
+			w->inl = malloc(len + 1);
+			uint8_t *p = w->inl;
+			for (int i = 0; i < wr->num_sge; i++) memcpy(p, (void *)wr->sg_list[i].addr, wr->sg_list[i].length), p += wr->sg_list[i].length;
+			if (wr->num_sge) w->sge[0].length = len, w->wr.num_sge = 1;
+		}
+		q->scount++, q->sbusy++;
+		if (q->qp.state == ERR || q->qp.state == SQE) flush_sends(q);
+		else run(q);
+	}
+	UNLOCK;
+	return e;
+}
+
+static int add_receives(struct rqueue *r, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad, const char *call) {
+	for (; wr; wr = wr->next) {
+		int e = failing(call);
+		if (!e && r->busy == r->cap) e = ENOMEM;
+		if (!e && wr->num_sge > r->sges) e = EINVAL;
+		if (e) {
+			*bad = wr;
+			return e;
+		}
+		struct rwr *w = &r->ring[(r->head + r->count++) % r->cap];
+		r->busy++;
+		w->wr = *wr;
+		memcpy(w->sge, wr->sg_list, wr->num_sge * sizeof *wr->sg_list);
+	}
+	return 0;
+}
+
+static int post_recv(struct ibv_qp *ibq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
+	struct qp *q = (struct qp *)ibq;
+	LOCK;
+	int e = q->qp.state == RESET ? (*bad = wr, EINVAL) : add_receives(&q->rq, wr, bad, "ibv_post_recv");
+	if (q->qp.state == ERR) flush_recvs(q);
+	else wake(q, NULL);
+	UNLOCK;
+	return e;
+}
+
+static int post_srq_recv(struct ibv_srq *ibs, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
+	struct srq *s = (struct srq *)ibs;
+	LOCK;
+	int e = add_receives(&s->q, wr, bad, "ibv_post_srq_recv");
+	wake(NULL, s);
+	UNLOCK;
+	return e;
+}
+
+static int poll_cq(struct ibv_cq *ibc, int n, struct ibv_wc *wc) {
+	struct cq *c = (struct cq *)ibc;
+	int i = 0;
+	LOCK;
+	for (; i < n && c->count; i++) {
+		struct cqe *e = &c->ring[c->head];
+		wc[i] = e->wc;
+		e->qp->sbusy -= e->sends;
+		e->qp->rq.busy -= e->recvs;
+		c->head = (c->head + 1) % c->cap;
+		c->count--;
+	}
+	if (!i && c->overrun) i = -2;
+	UNLOCK;
+	return i;
+}
+
+static int req_notify(struct ibv_cq *ibc, int solicited_only) {
+	struct cq *c = (struct cq *)ibc;
+	LOCK;
+	c->solicited_only = c->armed ? c->solicited_only && solicited_only : solicited_only;
+	c->armed = 1;
+	UNLOCK;
+	return 0;
+}
+
+/* The same calls of quick0, which complete each work request and move nothing: for measurements. */
+static int quick_send(struct ibv_qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
+	(void)bad;
+	struct cq *c = (struct cq *)q->send_cq;
+	for (; wr; wr = wr->next) c->quick[(c->qhead + c->qcount++) & 63] = wr->wr_id;
+	return 0;
+}
+
+static int quick_poll(struct ibv_cq *ibc, int n, struct ibv_wc *wc) {
+	struct cq *c = (struct cq *)ibc;
+	int i = 0;
+	for (; i < n && c->qcount; i++, c->qhead++, c->qcount--) wc[i] = (struct ibv_wc){.wr_id = c->quick[c->qhead & 63], .opcode = 1, .qp_num = 1};
+	return i;
+}
+
+/* ---- devices ---- */
+
+struct ibv_device **ibv_get_device_list(int *n) {
+	LOCK;
+	FAIL_NULL("ibv_get_device_list");
+	struct ibv_device **list = calloc(3, sizeof *list);
+	list[0] = &devices[0], list[1] = &devices[1];
+	*n = 2;
+	UNLOCK;
+	return list;
+}
+
+void ibv_free_device_list(struct ibv_device **list) { free(list); }
+
+uint64_t ibv_get_device_guid(struct ibv_device *d) {
+	uint64_t g;
+	(void)d;
+	memcpy(&g, &gids[0][0][8], 8);
+	return g;
+}
+
+static int query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *a, size_t size) {
+	(void)c;
+	LOCK;
+	FAIL_INT("ibv_query_port");
+	UNLOCK;
+	if (port < ROCE || port > IB) return EINVAL;
+	struct ibv_port_attr p = {.state = 4, .max_mtu = 5, .active_mtu = port == ROCE ? 3 : 4, .gid_tbl_len = port == ROCE ? 16 : 8,
+		.port_cap_flags = 0x10000, .max_msg_sz = 1u << 31, .qkey_viol_cntr = qkey_violations[port], .pkey_tbl_len = 1, .lid = port == IB ? LID : 0, .sm_lid = port == IB ? 1 : 0,
+		.max_vl_num = 1, .active_width = 2, .active_speed = 32, .phys_state = 5, .link_layer = port == IB ? 1 : 2};
+	memcpy(a, &p, size < sizeof p ? size : sizeof p);
+	return 0;
+}
+
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, int type) {
+	LOCK;
+	FAIL_NULL("ibv_alloc_mw");
+	int i = new_key();
+	if (!i) {
+		UNLOCK;
+		errno = ENOMEM;
+		return NULL;
+	}
+	struct mw *m = calloc(1, sizeof *m);
+	m->mw = (struct ibv_mw){pd->context, pd, i << 8, i, type};
+	keys[i].mw = m;
+	live++;
+	UNLOCK;
+	return &m->mw;
+}
+
+static int dealloc_mw(struct ibv_mw *ibm) {
+	struct mw *m = (struct mw *)ibm;
+	LOCK;
+	if (m->to) m->to->windows--;
+	keys[m->mw.handle].mw = NULL;
+	free(m);
+	live--;
+	UNLOCK;
+	return 0;
+}
+
+static int bind_mw(struct ibv_qp *q, struct ibv_mw *m, struct ibv_mw_bind *b) {
+	struct ibv_send_wr wr = {.wr_id = b->wr_id, .opcode = BIND, .send_flags = b->send_flags}, *bad;
+	wr.bind_mw.mw = m;
+	wr.bind_mw.rkey = (m->rkey & ~0xffu) | ((m->rkey + 1) & 0xff);
+	wr.bind_mw.bind_info = b->bind_info;
+	int e = post_send(q, &wr, &bad);
+	if (!e) m->rkey = wr.bind_mw.rkey;
+	return e;
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *d) {
+	LOCK;
+	FAIL_NULL("ibv_open_device");
+	struct ctx *x = calloc(1, sizeof *x);
+	x->quick = d == &devices[1];
+	x->v.query_port = query_port;
+	x->v.sz = sizeof x->v;
+	struct ibv_context *c = &x->v.context;
+	c->device = d;
+	c->cmd_fd = -1;
+	c->async_fd = eventfd(0, EFD_CLOEXEC);
+	c->num_comp_vectors = 1;
+	c->abi_compat = (void *)UINTPTR_MAX;
+	c->ops.alloc_mw = alloc_mw;
+	c->ops.bind_mw = bind_mw;
+	c->ops.dealloc_mw = dealloc_mw;
+	c->ops.poll_cq = x->quick ? quick_poll : poll_cq;
+	c->ops.req_notify_cq = req_notify;
+	c->ops.post_srq_recv = post_srq_recv;
+	c->ops.post_send = x->quick ? quick_send : post_send;
+	c->ops.post_recv = post_recv;
+	live++;
+	UNLOCK;
+	return c;
+}
+
+int ibv_close_device(struct ibv_context *c) {
+	struct ctx *x = (void *)((char *)c - offsetof(struct ctx, v.context));
+	LOCK;
+	FAIL_INT("ibv_close_device");
+	close(c->async_fd);
+	while (x->events) {
+		struct node *n = x->events;
+		x->events = n->next;
+		free(n);
+	}
+	free(x);
+	live--;
+	UNLOCK;
+	return 0;
+}
+
+int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *a) {
+	(void)c;
+	LOCK;
+	FAIL_INT("ibv_query_device");
+	UNLOCK;
+	*a = (struct ibv_device_attr){.fw_ver = "fake", .max_mr_size = UINT64_MAX, .page_size_cap = 0xfffff000, .vendor_id = 0xfa4e,
+		.max_qp = QPS / 2, .max_qp_wr = MAX_WR, .device_cap_flags = 1 << 1 | 1 << 2 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 24, .max_sge = MAX_SGE,
+		.max_sge_rd = MAX_SGE, .max_cq = 1 << 16, .max_cqe = 1 << 16, .max_mr = KEYS / 2, .max_pd = 1 << 16, .max_qp_rd_atom = 16, .max_res_rd_atom = 1 << 16,
+		.max_qp_init_rd_atom = 16, .atomic_cap = 1, .max_mw = KEYS / 2, .max_mcast_grp = 1 << 10, .max_mcast_qp_attach = 64,
+		.max_total_mcast_qp_attach = 1 << 16, .max_ah = 1 << 16, .max_srq = 1 << 10, .max_srq_wr = MAX_WR, .max_srq_sge = MAX_SGE,
+		.max_pkeys = 1, .local_ca_ack_delay = 15, .phys_port_cnt = 2};
+	memcpy(&a->node_guid, &gids[0][0][8], 8);
+	a->sys_image_guid = a->node_guid;
+	return 0;
+}
+
+int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, struct ibv_gid_entry *e, uint32_t flags, size_t size) {
+	(void)c;
+	if (flags || size != sizeof *e || port < 1 || port > 2 || index >= (port == ROCE ? 16 : 8)) return EINVAL;
+	if (index >= (port == ROCE ? 4 : 1)) return ENODATA;
+	*e = (struct ibv_gid_entry){.gid_index = index, .port_num = port, .gid_type = port == IB ? 0 : 1 + index % 2, .ndev_ifindex = port == ROCE};
+	memcpy(e->gid.raw, gids[port - 1][index], 16);
+	return 0;
+}
+
+int ibv_query_pkey(struct ibv_context *c, uint8_t port, int index, uint16_t *pkey) {
+	(void)c;
+	if (port < 1 || port > 2 || index) return errno = EINVAL, -1;
+	*pkey = 0xffff;
+	return 0;
+}
+
+/* ---- objects ---- */
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *c) {
+	LOCK;
+	FAIL_NULL("ibv_alloc_pd");
+	struct ibv_pd *p = calloc(1, sizeof *p);
+	p->context = c;
+	live++;
+	UNLOCK;
+	return p;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *p) {
+	LOCK;
+	FAIL_INT("ibv_dealloc_pd");
+	free(p);
+	live--;
+	UNLOCK;
+	return 0;
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsigned access) {
+	LOCK;
+	FAIL_NULL("ibv_reg_mr_iova2");
+	int i = new_key(), e = 0;
+	if (!i) e = ENOMEM;
+	else if (write(-1, addr, 1) < 0 && errno == EFAULT) e = EFAULT;
+	if (e) {
+		UNLOCK;
+		errno = e;
+		return NULL;
+	}
+	struct mr *m = calloc(1, sizeof *m);
+	m->mr = (struct ibv_mr){pd->context, pd, addr, len, i, i << 8 | 1, i << 8 | 1};
+	m->iova = iova;
+	m->access = access;
+	keys[i].mr = m;
+	live++;
+	UNLOCK;
+	return &m->mr;
+}
+
+int ibv_dereg_mr(struct ibv_mr *ibm) {
+	struct mr *m = (struct mr *)ibm;
+	LOCK;
+	FAIL_INT("ibv_dereg_mr");
+	if (m->windows) {
+		UNLOCK;
+		return EINVAL;
+	}
+	keys[m->mr.handle].mr = NULL;
+	free(m);
+	live--;
+	UNLOCK;
+	return 0;
+}
+
+int ibv_rereg_mr(struct ibv_mr *ibm, int flags, struct ibv_pd *pd, void *addr, size_t len, int access) {
+	struct mr *m = (struct mr *)ibm;
+	LOCK;
+	int e = failing("ibv_rereg_mr");
+	if (e || m->windows) {
+		UNLOCK;
+		errno = e ? e : EBUSY;
+		return e ? -4 : -1;
+	}
+	if (flags & 1) m->mr.addr = addr, m->mr.length = len, m->iova = (uint64_t)addr;
+	if (flags & 2) m->mr.pd = pd;
+	if (flags & 4) m->access = access;
+	m->mr.lkey = m->mr.rkey = (m->mr.lkey & ~0xffu) | ((m->mr.lkey + 1) & 0xff); /* keys may change */
+	UNLOCK;
+	return 0;
+}
+
+struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c) {
+	LOCK;
+	FAIL_NULL("ibv_create_comp_channel");
+	struct channel *ch = calloc(1, sizeof *ch);
+	ch->c.context = c;
+	ch->c.fd = eventfd(0, EFD_CLOEXEC);
+	live++;
+	UNLOCK;
+	return &ch->c;
+}
+
+int ibv_destroy_comp_channel(struct ibv_comp_channel *c) {
+	LOCK;
+	if (c->refcnt) {
+		UNLOCK;
+		return EBUSY;
+	}
+	close(c->fd);
+	free(c);
+	live--;
+	UNLOCK;
+	return 0;
+}
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *x, int cqe, void *user, struct ibv_comp_channel *ch, int vector) {
+	LOCK;
+	FAIL_NULL("ibv_create_cq");
+	if (vector) {
+		UNLOCK;
+		errno = EINVAL;
+		return NULL;
+	}
+	struct cq *c = calloc(1, sizeof *c);
+	c->cq.context = x, c->cq.channel = ch, c->cq.cq_context = user, c->cq.cqe = c->cap = cqe;
+	c->ch = (struct channel *)ch;
+	if (ch) ch->refcnt++;
+	c->ring = calloc(cqe, sizeof *c->ring);
+	live++;
+	UNLOCK;
+	return &c->cq;
+}
+
+int ibv_resize_cq(struct ibv_cq *ibc, int cqe) {
+	struct cq *c = (struct cq *)ibc;
+	LOCK;
+	FAIL_INT("ibv_resize_cq");
+	if (cqe < c->count) {
+		UNLOCK;
+		return EBUSY;
+	}
+	struct cqe *r = calloc(cqe, sizeof *r);
+	for (int i = 0; i < c->count; i++) r[i] = c->ring[(c->head + i) % c->cap];
+	free(c->ring);
+	c->ring = r, c->head = 0, c->cq.cqe = c->cap = cqe;
+	UNLOCK;
+	return 0;
+}
+
+int ibv_destroy_cq(struct ibv_cq *ibc) {
+	struct cq *c = (struct cq *)ibc;
+	LOCK;
+	FAIL_INT("ibv_destroy_cq");
+	if (c->users) {
+		UNLOCK;
+		return EBUSY;
+	}
+	if (c->ch) forget(&c->ch->events, c), c->ch->c.refcnt--;
+	forget_async(c->cq.context, c);
+	while (c->reported || c->async) pthread_cond_wait(&acked, &big);
+	free(c->ring);
+	free(c);
+	live--;
+	UNLOCK;
+	return 0;
+}
+
+int ibv_get_cq_event(struct ibv_comp_channel *ibch, struct ibv_cq **cq, void **user) {
+	struct channel *ch = (struct channel *)ibch;
+	struct node n;
+	LOCK;
+	if (!take(&ch->events, ch->c.fd, &n)) {
+		UNLOCK;
+		errno = EAGAIN;
+		return -1;
+	}
+	struct cq *c = n.cq;
+	c->reported++;
+	*cq = &c->cq, *user = c->cq.cq_context;
+	UNLOCK;
+	return 0;
+}
+
+void ibv_ack_cq_events(struct ibv_cq *c, unsigned n) {
+	LOCK;
+	((struct cq *)c)->reported -= n;
+	pthread_cond_broadcast(&acked);
+	UNLOCK;
+}
+
+static int *async_count(struct ibv_async_event *e) {
+	switch (e->event_type) {
+	case EV_CQ_ERR: return &((struct cq *)e->element.cq)->async;
+	case EV_SRQ_LIMIT: return &((struct srq *)e->element.srq)->async;
+	default: return &((struct qp *)e->element.qp)->async;
+	}
+}
+
+int ibv_get_async_event(struct ibv_context *c, struct ibv_async_event *e) {
+	struct ctx *x = (void *)((char *)c - offsetof(struct ctx, v.context));
+	struct node n;
+	LOCK;
+	if (!take(&x->events, c->async_fd, &n)) {
+		UNLOCK;
+		errno = EAGAIN;
+		return -1;
+	}
+	*e = n.ev;
+	++*async_count(e);
+	UNLOCK;
+	return 0;
+}
+
+void ibv_ack_async_event(struct ibv_async_event *e) {
+	LOCK;
+	--*async_count(e);
+	pthread_cond_broadcast(&acked);
+	UNLOCK;
+}
+
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *a) {
+	LOCK;
+	FAIL_NULL("ibv_create_srq");
+	struct srq *s = calloc(1, sizeof *s);
+	s->srq.context = pd->context, s->srq.pd = pd;
+	s->q = (struct rqueue){.ring = calloc(a->attr.max_wr, sizeof(struct rwr)), .cap = a->attr.max_wr, .sges = a->attr.max_sge};
+	live++;
+	UNLOCK;
+	return &s->srq;
+}
+
+int ibv_query_srq(struct ibv_srq *ibs, struct ibv_srq_attr *a) {
+	struct srq *s = (struct srq *)ibs;
+	LOCK;
+	*a = (struct ibv_srq_attr){s->q.cap, s->q.sges, s->limit};
+	UNLOCK;
+	return 0;
+}
+
+int ibv_modify_srq(struct ibv_srq *ibs, struct ibv_srq_attr *a, int mask) {
+	struct srq *s = (struct srq *)ibs;
+	LOCK;
+	FAIL_INT("ibv_modify_srq");
+	if ((mask & 1) && (int)a->max_wr < s->q.count) {
+		UNLOCK;
+		return EINVAL;
+	}
+	if (mask & 1) {
+		struct rwr *r = calloc(a->max_wr, sizeof *r);
+		for (int i = 0; i < s->q.count; i++) r[i] = s->q.ring[(s->q.head + i) % s->q.cap];
+		free(s->q.ring);
+		s->q.ring = r, s->q.head = 0, s->q.cap = a->max_wr;
+	}
+	if (mask & 2) s->limit = a->srq_limit;
+	if (s->limit && s->q.count < s->limit) s->limit = 0, async_event(s->srq.context, EV_SRQ_LIMIT, s);
+	UNLOCK;
+	return 0;
+}
+
+int ibv_destroy_srq(struct ibv_srq *ibs) {
+	struct srq *s = (struct srq *)ibs;
+	LOCK;
+	FAIL_INT("ibv_destroy_srq");
+	if (s->users) {
+		UNLOCK;
+		return EBUSY;
+	}
+	forget_async(s->srq.context, s);
+	while (s->async) pthread_cond_wait(&acked, &big);
+	free(s->q.ring);
+	free(s);
+	live--;
+	UNLOCK;
+	return 0;
+}
+
+struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a) {
+	LOCK;
+	FAIL_NULL("ibv_create_ah");
+	if (a->port_num < 1 || a->port_num > 2 || (a->is_global && a->grh.sgid_index >= (a->port_num == ROCE ? 4 : 1))) {
+		UNLOCK;
+		errno = EINVAL;
+		return NULL;
+	}
+	struct ah *h = calloc(1, sizeof *h);
+	h->ah.context = pd->context, h->ah.pd = pd, h->attr = *a;
+	live++;
+	UNLOCK;
+	return &h->ah;
+}
+
+int ibv_destroy_ah(struct ibv_ah *h) {
+	LOCK;
+	free(h);
+	live--;
+	UNLOCK;
+	return 0;
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a) {
+	LOCK;
+	FAIL_NULL("ibv_create_qp");
+	int n = FIRST_QPN, e = 0;
+	while (n < QPS && qps[n]) n++; /* the numbers of destroyed QPs are given again at once */
+	if (a->cap.max_inline_data > MAX_INLINE) e = EINVAL;
+	if (n == QPS) e = ENOMEM;
+	if (e) {
+		UNLOCK;
+		errno = e;
+		return NULL;
+	}
+	struct qp *q = calloc(1, sizeof *q);
+	if (!a->cap.max_send_wr) a->cap.max_send_wr = 1;
+	q->init = *a;
+	q->qp = (struct ibv_qp){.context = pd->context, .pd = pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq, .srq = a->srq, .qp_num = n, .qp_type = a->qp_type};
+	q->scq = (struct cq *)a->send_cq, q->rcq = (struct cq *)a->recv_cq, q->srq = (struct srq *)a->srq;
+	q->scq->users++, q->rcq->users++;
+	if (q->srq) q->srq->users++;
+	q->sq = calloc(a->cap.max_send_wr, sizeof *q->sq);
+	q->rq = (struct rqueue){.ring = calloc(a->cap.max_recv_wr + 1, sizeof(struct rwr)), .cap = a->cap.max_recv_wr, .sges = a->cap.max_recv_sge};
+	qps[n] = q;
+	live++;
+	UNLOCK;
+	return &q->qp;
+}
+
+static void clean(struct qp *q) {
+	while (q->scount) {
+		free(q->sq[q->shead].inl);
+		q->shead = (q->shead + 1) % q->init.cap.max_send_wr;
+		q->scount--;
+	}
+	purge(q->scq, q);
+	purge(q->rcq, q);
+	q->sbusy = q->unsignaled = q->est = q->last_wqe = 0;
+	q->rq.count = q->rq.busy = 0;
+}
+
+int ibv_modify_qp(struct ibv_qp *ibq, struct ibv_qp_attr *a, int mask) {
+	struct qp *q = (struct qp *)ibq;
+	LOCK;
+	FAIL_INT("ibv_modify_qp");
+	int e = 0;
+	if ((mask & 1 << 4) && a->pkey_index) e = EINVAL;
+	if ((mask & 1 << 5) && (a->port_num < 1 || a->port_num > 2)) e = EINVAL;
+	if (mask & 1 << 7) {
+		struct ibv_ah_attr *h = &a->ah_attr;
+		if (h->port_num == ROCE && !h->is_global) e = EINVAL;
+		if (h->is_global && h->grh.sgid_index >= (h->port_num == ROCE ? 4 : 1)) e = EINVAL;
+	}
+	if ((mask & 1 << 8) && a->path_mtu > (q->a.port_num == IB ? 4u : 3u)) e = EINVAL;
+	if ((mask & 1 << 1) && a->cur_qp_state != q->qp.state) e = EINVAL;
+	if (e) {
+		UNLOCK;
+		return e;
+	}
+	struct ibv_qp_attr *t = &q->a;
+	if (mask & 1 << 3) t->qp_access_flags = a->qp_access_flags;
+	if (mask & 1 << 4) t->pkey_index = a->pkey_index;
+	if (mask & 1 << 5) t->port_num = a->port_num;
+	if (mask & 1 << 6) t->qkey = a->qkey;
+	if (mask & 1 << 7) t->ah_attr = a->ah_attr;
+	if (mask & 1 << 8) t->path_mtu = a->path_mtu;
+	if (mask & 1 << 9) t->timeout = a->timeout;
+	if (mask & 1 << 10) t->retry_cnt = a->retry_cnt;
+	if (mask & 1 << 11) t->rnr_retry = a->rnr_retry;
+	if (mask & 1 << 12) t->rq_psn = a->rq_psn;
+	if (mask & 1 << 13) t->max_rd_atomic = a->max_rd_atomic;
+	if (mask & 1 << 15) t->min_rnr_timer = a->min_rnr_timer;
+	if (mask & 1 << 16) t->sq_psn = a->sq_psn;
+	if (mask & 1 << 17) t->max_dest_rd_atomic = a->max_dest_rd_atomic;
+	if (mask & 1 << 20) t->dest_qp_num = a->dest_qp_num;
+	if (mask & 1) {
+		q->qp.state = t->qp_state = a->qp_state;
+		switch (a->qp_state) {
+		case RESET:
+			clean(q);
+			*t = (struct ibv_qp_attr){0};
+			break;
+		case RTS: run(q); break;
+		case SQD:
+			if ((mask & 1 << 2) && a->en_sqd_async_notify) async_event(q->qp.context, EV_SQ_DRAINED, q);
+			break;
+		case ERR: to_err(q); break;
+		}
+	}
+	UNLOCK;
+	return 0;
+}
+
+int ibv_query_qp(struct ibv_qp *ibq, struct ibv_qp_attr *a, int mask, struct ibv_qp_init_attr *init) {
+	struct qp *q = (struct qp *)ibq;
+	(void)mask;
+	LOCK;
+	FAIL_INT("ibv_query_qp");
+	*a = q->a;
+	a->cur_qp_state = q->qp.state;
+	*init = q->init;
+	UNLOCK;
+	return 0;
+}
+
+int ibv_destroy_qp(struct ibv_qp *ibq) {
+	struct qp *q = (struct qp *)ibq;
+	LOCK;
+	FAIL_INT("ibv_destroy_qp");
+	if (q->ngroups) {
+		UNLOCK;
+		return EBUSY;
+	}
+	clean(q);
+	qps[q->qp.qp_num] = NULL;
+	forget_async(q->qp.context, q);
+	while (q->async) pthread_cond_wait(&acked, &big);
+	q->scq->users--, q->rcq->users--;
+	if (q->srq) q->srq->users--;
+	free(q->sq);
+	free(q->rq.ring);
+	free(q);
+	live--;
+	UNLOCK;
+	return 0;
+}
+
+int ibv_attach_mcast(struct ibv_qp *ibq, const union ibv_gid *g, uint16_t lid) {
+	struct qp *q = (struct qp *)ibq;
+	(void)lid;
+	LOCK;
+	if (q->ngroups == GROUPS || q->qp.state == RESET) {
+		UNLOCK;
+		return q->ngroups == GROUPS ? ENOMEM : EINVAL;
+	}
+	memcpy(q->groups[q->ngroups++], g->raw, 16);
+	UNLOCK;
+	return 0;
+}
+
+int ibv_detach_mcast(struct ibv_qp *ibq, const union ibv_gid *g, uint16_t lid) {
+	struct qp *q = (struct qp *)ibq;
+	(void)lid;
+	LOCK;
+	for (int i = 0; i < q->ngroups; i++)
+		if (!memcmp(q->groups[i], g->raw, 16)) {
+			memcpy(q->groups[i], q->groups[--q->ngroups], 16);
+			UNLOCK;
+			return 0;
+		}
+	UNLOCK;
+	return EINVAL;
+}
