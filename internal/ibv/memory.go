@@ -33,6 +33,14 @@ var blocks struct {
 	mu    sync.Mutex
 	free  [classes][]block
 	chunk []byte // the rest of the chunk that blocks are cut from
+	bytes int    // of all chunks
+}
+
+// Mapped returns how many bytes are mapped for what C reads and writes, but for large blocks.
+func Mapped() int {
+	blocks.mu.Lock()
+	defer blocks.mu.Unlock()
+	return blocks.bytes
 }
 
 // block is mapped memory.
@@ -62,6 +70,7 @@ func take(n int) (block, error) {
 		if err != nil {
 			return block{}, err
 		}
+		blocks.bytes += chunkSize
 		blocks.chunk = m // what was left of the last one is lost: less than half of it
 	}
 	b := block{blocks.chunk[:size:size], class}

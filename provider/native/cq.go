@@ -3,7 +3,6 @@
 package native
 
 import (
-	"encoding/binary"
 	"math/bits"
 	"sync"
 
@@ -79,16 +78,18 @@ func (c *cq) Poll(wcs []verbs.WC) (n int, err error) {
 // convert makes a completion of C's. The caller holds c.mu.
 func (c *cq) convert(wc *verbs.WC, w *ibv.WC) {
 	const known = verbs.WCFlagGRH | verbs.WCFlagWithImm | verbs.WCFlagWithInv
-	*wc = verbs.WC{
-		ID: w.WRID, Status: verbs.WCStatus(w.Status), Op: verbs.WCOpcode(w.Opcode), Flags: verbs.WCFlags(w.WCFlags) & known, SL: w.SL,
-		ByteLen: w.ByteLen, Imm: w.Imm, QPN: verbs.QPN(w.QPNum), SrcQPN: verbs.QPN(w.SrcQP), VendorErr: w.VendorErr,
-		SLID: w.SLID, PKeyIndex: w.PKeyIndex, DLIDPathBits: w.DLIDPathBits,
-	}
+	// Field by field: the compiler makes a literal of this size elsewhere, and copies it.
+	wc.ID, wc.Status, wc.Op, wc.Flags = w.WRID, verbs.WCStatus(w.Status), verbs.WCOpcode(w.Opcode), verbs.WCFlags(w.WCFlags)&known
+	wc.SL, wc.ByteLen, wc.Imm = w.SL, w.ByteLen, w.Imm
+	wc.QPN, wc.SrcQPN, wc.VendorErr = verbs.QPN(w.QPNum), verbs.QPN(w.SrcQP), w.VendorErr
+	wc.SLID, wc.PKeyIndex, wc.DLIDPathBits = w.SLID, w.PKeyIndex, w.DLIDPathBits
+	wc.Cause = nil
 	if wc.Flags&verbs.WCFlagWithImm != 0 {
 		wc.Imm = network(w.Imm)
 	}
 	q := c.d.qpns.get(w.QPNum)
 	if q == nil {
+		wc.QP = nil
 		return
 	}
 	wc.QP = q.user
@@ -102,10 +103,7 @@ func (c *cq) convert(wc *verbs.WC, w *ibv.WC) {
 
 // network turns a number in host order into one in network order, and back.
 func network(n uint32) uint32 {
-	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
-		return bits.ReverseBytes32(n)
-	}
-	return n
+	return bits.ReverseBytes32(n) // amd64 and arm64 have the least significant byte first
 }
 
 // keep takes the completions that are in the queue, for polls to come. It is called before a QP goes, or goes to RESET:

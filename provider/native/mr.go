@@ -153,6 +153,14 @@ type ruined struct{ err error }
 
 func (e *ruined) Error() string { return e.err.Error() + ": the region may only be closed now" }
 
+// Unwrap returns the errno.
+func (e *ruined) Unwrap() error {
+	if errno, ok := errors.AsType[syscall.Errno](e.err); ok {
+		return errno
+	}
+	return nil
+}
+
 // Close implements verbs.ProviderMR.
 func (m *mr) Close() error {
 	key := m.r.P().LKey

@@ -40,10 +40,12 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (done int, err error) {
 			done++
 			continue
 		}
-		n, ferr := q.fill(wrs[done:])
+		n, binds, ferr := q.fill(wrs[done:])
 		if n > 0 {
 			posted, err := q.sq.mem.Post(n)
-			q.posted(wrs[done : done+posted])
+			if binds {
+				noteBinds(wrs[done : done+posted])
+			}
 			done += posted
 			if err != nil {
 				return done, postFault(err)
@@ -56,8 +58,9 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (done int, err error) {
 	return done, nil
 }
 
-// fill writes as many work requests as there is memory for, and returns how many. The error is that of the next one.
-func (q *qp) fill(wrs []verbs.SendWR) (n int, err error) {
+// fill writes as many work requests as there is memory for, and returns how many, and whether one of them binds a window. The
+// error is that of the next one.
+func (q *qp) fill(wrs []verbs.SendWR) (n int, binds bool, err error) {
 	mem := q.sq.mem
 	sge, inline := 0, 0
 	for n < min(len(wrs), ibv.Batch) {
@@ -68,10 +71,10 @@ func (q *qp) fill(wrs []verbs.SendWR) (n int, err error) {
 		case w.Flags&verbs.SendInline != 0:
 			var data int
 			if data, err = q.gather(w, inline); err != nil || data < 0 {
-				return n, err
+				return n, binds, err
 			}
 			if sge == len(mem.SGEs) {
-				return n, nil
+				return n, binds, nil
 			}
 			if data > 0 {
 				mem.SetInline(sge, inline, data)
@@ -79,7 +82,7 @@ func (q *qp) fill(wrs []verbs.SendWR) (n int, err error) {
 			}
 			inline += data
 		case len(w.SGList) > len(mem.SGEs)-sge:
-			return n, nil
+			return n, binds, nil
 		default:
 			for i := range w.SGList {
 				if s := &w.SGList[i]; s.Length > 0 { // 0 is 2^31 to some
@@ -102,15 +105,16 @@ func (q *qp) fill(wrs []verbs.SendWR) (n int, err error) {
 			c.Imm = uint32(w.InvalidateRKey)
 		case verbs.OpBindMW:
 			if n > 0 && w.Bind.MW.Type() == verbs.MWType1 {
-				return n, nil // it goes alone
+				return n, binds, nil // it goes alone
 			}
+			binds = true
 			c.Imm, sge = 0, first // some refuse a bind that has more than its window
 			c.BindMW = ibv.SendBindMW{MW: w.Bind.MW.Provider().(*mw).r, RKey: uint32(w.Bind.RKey), BindInfo: bindInfo(w.Bind)}
 		}
 		mem.SetSGEs(n, first, sge-first)
 		n++
 	}
-	return n, nil
+	return n, binds, nil
 }
 
 // gather copies the inline data of a work request to the memory from at on, and returns how many bytes they are, or -1 if
@@ -151,11 +155,11 @@ func (q *qp) bind(w *verbs.SendWR) error {
 	return nil
 }
 
-// posted notes the keys of binds.
-func (q *qp) posted(wrs []verbs.SendWR) {
+// noteBinds notes the keys of binds that are posted.
+func noteBinds(wrs []verbs.SendWR) {
 	for i := range wrs {
-		if b := wrs[i].Bind; b != nil && wrs[i].Op == verbs.OpBindMW {
-			b.MW.Provider().(*mw).bound(b.RKey)
+		if wrs[i].Op == verbs.OpBindMW {
+			wrs[i].Bind.MW.Provider().(*mw).bound(wrs[i].Bind.RKey)
 		}
 	}
 }
