@@ -20,6 +20,8 @@ var kernelMutants = []mutant{
 		"		c.late = append(c.late, e)\n	}\n", "	}\n", "./internal/uverbs", "TestCompletionEvents"},
 	{"unread completions are lost when a CQ is resized", "internal/uverbs/cq.go",
 		"		copy(place, q.ring.at(q.ring.own-uint32(n-i)))\n", "		_, _ = place, i\n", "./internal/uverbs", "TestResizeCQ"},
+	{"a device is closed under the hands of a doorbell", "internal/uverbs/context.go",
+		"		q.mu.Lock() // the doorbell of a program that was killed may be under way\n		_ = q.v.Close()\n		q.drop()\n		q.mu.Unlock()\n", "		_ = q.v.Close()\n		q.drop()\n", "./internal/uverbs", "TestCloseWhilePosting"},
 	{"memory on demand is registered as other memory is", "internal/uverbs/memory.go",
 		"	if access&verbs.AccessOnDemand == 0 {\n", "	if access != 0 {\n", "./internal/uverbs", "TestOnDemand"},
 	{"the soft limit of file sizes stays", "cmd/adverb/internal/run/serve_linux.go",

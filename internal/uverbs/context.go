@@ -151,8 +151,10 @@ func (c *Context) Close() error {
 	}
 	// Users of an object go before it.
 	for _, q := range c.qps {
+		q.mu.Lock() // the doorbell of a program that was killed may be under way
 		_ = q.v.Close()
 		q.drop()
+		q.mu.Unlock()
 	}
 	for _, s := range c.srqs {
 		_ = s.v.Close()
