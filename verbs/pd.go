@@ -93,6 +93,27 @@ func (pd *PD) RegForeignMR(m ForeignMemory, n int, iova uint64, access Access) (
 	return pd.addMR(verb, attr, func() (ProviderMR, error) { return p.RegForeignMR(attr, m) })
 }
 
+// RegFileMR registers n bytes of a file, from an offset on, that can be mapped: memory that is another process's too. The
+// descriptor stays open until the MR is closed. iova is the address of the first byte, for peers and for SGEs; the
+// memory has the same place in its page as the offset has. [MR.Bytes] is a mapping, and goes with the MR. Where the file is a
+// memfd with the seal F_SEAL_SHRINK, other processes of the host are lent the memory as that of [PD.AllocMR]. It is for
+// programs that serve others, and has no C symbol. The error is ErrUnsupported on devices and systems that cannot.
+func (pd *PD) RegFileMR(fd int, off int64, n int, iova uint64, access Access) (*MR, error) {
+	const verb = "register file mr in"
+	if n <= 0 || off < 0 {
+		return nil, wrap(verb, pd.name, invalidf("%d bytes at offset %d: register at least one, of those that are there", n, off))
+	}
+	attr := MRAttr{Length: n, Access: access, IOVA: iova, HasIOVA: true}
+	if err := attr.checkIOVA(n); err != nil {
+		return nil, wrap(verb, pd.name, err)
+	}
+	p, ok := pd.p.(ProviderFileMR)
+	if !ok {
+		return nil, wrap(verb, pd.name, Errorf(ErrUnsupported, "the device maps no files"))
+	}
+	return pd.addMR(verb, attr, func() (ProviderMR, error) { return p.RegFileMR(attr, fd, off) })
+}
+
 // checkIOVA checks an address of the program's choice for n bytes.
 func (a *MRAttr) checkIOVA(n int) error {
 	if a.HasIOVA && a.IOVA+uint64(n) < a.IOVA {

@@ -155,6 +155,12 @@ type ProviderForeignMR interface {
 	RegForeignMR(attr MRAttr, m ForeignMemory) (ProviderMR, error)
 }
 
+// ProviderFileMR is for implementers of providers: a provider's PD implements it if its device reaches memory in a file.
+// attr has Length, Access and an IOVA.
+type ProviderFileMR interface {
+	RegFileMR(attr MRAttr, fd int, off int64) (ProviderMR, error)
+}
+
 // ProviderMR is for implementers of providers: a provider's side of an [MR].
 type ProviderMR interface {
 	Bytes() []byte

@@ -369,7 +369,7 @@ func (q *qp) grant(e *engine, in *shm.In, a shm.Ask) bool {
 	rights := q.rights() & s.Access
 	made := in.Grant(shm.Granted{
 		Slot: a.Slot, Rights: uint32(rights), Write: rights&^verbs.AccessRemoteRead != 0,
-		Base: s.Base, Len: uint64(len(s.Bytes())), File: shm.File{ID: s.File.ID, FD: s.File.FD, Size: s.File.Size},
+		Base: s.Base, Len: uint64(len(s.Bytes())), File: fileOf(s.File), Stays: s.File.Stays(),
 	})
 	if made == nil { // they have no right in common, or the lane has ended
 		return true

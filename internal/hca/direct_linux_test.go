@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/adverb-rdma/adverb/internal/shm"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -106,6 +108,49 @@ func TestDirect(t *testing.T) {
 	}
 	if n := p.x.impl().count("shm_direct_ops"); n != 15 { // one by directPair
 		t.Errorf("shm_direct_ops is %d, want 15", n)
+	}
+}
+
+// TestDirectFile: a region that lies in the middle of a file is reached as one that has a file of its own, and no byte
+// beside it.
+func TestDirectFile(t *testing.T) {
+	const size, at = 1 << 20, 3*4096 + 40
+	p := newLanePair(t, options{})
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	p.y.must(err)
+	defer unix.Close(fd)
+	p.y.must(unix.Ftruncate(fd, size))
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
+	p.y.must(err)
+	program, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	p.y.must(err)
+	defer unix.Munmap(program)
+	mine := p.x.mr(directRegion)
+	fill(mine.Bytes(), 1)
+	theirs, err := p.y.pd.RegFileMR(fd, at, directRegion, 0x123456028, everything)
+	p.y.must(err)
+	p.gain(writeOf(mine, theirs, 0, 8))
+	before := p.y.impl().traffic
+	p.succeeds(writeOf(mine, theirs, 0, shm.AccessMost))
+	p.succeeds(writeOf(mine, theirs, shm.AccessMost, shm.AccessMost))
+	if !bytes.Equal(program[at:at+directRegion], mine.Bytes()) {
+		t.Error("WRITEs have brought others than their bytes")
+	}
+	if len(bytes.Trim(program[:at], "\x00"))+len(bytes.Trim(program[at+directRegion:], "\x00")) != 0 {
+		t.Error("bytes beside the region have changed")
+	}
+	wr := writeOf(mine, theirs, 512, 8)
+	wr.Op, wr.CompareAdd = verbs.OpAtomicFetchAdd, 2
+	binary.NativeEndian.PutUint64(program[at+512:], 40)
+	if wc := p.directly(wr); wc.Op != verbs.WCFetchAdd || binary.NativeEndian.Uint64(program[at+512:]) != 42 {
+		t.Errorf("FETCH_ADD of 2 to 40: %+v, is %d, want 42", wc, binary.NativeEndian.Uint64(program[at+512:]))
+	}
+	if now := p.y.impl().traffic; now != before {
+		t.Errorf("the owner's traffic is %+v, want %+v as before", now, before)
+	}
+	p.y.must(theirs.Close())
+	if wc := p.usual(writeOf(mine, theirs, 0, 8)); wc.Status != verbs.WCRemAccessErr {
+		t.Errorf("a WRITE to a region that is closed: %v, want %v", wc.Status, verbs.WCRemAccessErr)
 	}
 }
 

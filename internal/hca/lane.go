@@ -142,10 +142,13 @@ func (l *lane) leave() bool {
 // lane's lock.
 func (q *qp) lends(f *mem.File) bool {
 	o := q.lane.out
-	return o.Lends(shm.File{ID: f.ID, FD: f.FD, Size: f.Size}, func() func() {
+	return o.Lends(fileOf(f), func() func() {
 		return f.Watch(o, func() (off, n uint64) { o.Withdraw(f.ID); return 0, 0 })
 	})
 }
+
+// fileOf names a region's memory for the peer.
+func fileOf(f *mem.File) shm.File { return shm.File{ID: f.ID, FD: f.FD, Off: f.Off, Size: f.Size} }
 
 // lend makes the packet of n bytes that Transmit has written a record whose payload is lent. The caller holds the
 // lane's lock.

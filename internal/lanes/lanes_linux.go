@@ -35,7 +35,7 @@ const (
 // The messages by which a lane is made.
 const (
 	// version changes with everything that both ends must know of a lane. Processes of different versions have no lanes.
-	version = 6
+	version = 7
 
 	requestSize  = 1 + 16 + 16 // version, from, to
 	requestFiles = 2           // the memory, the sender's bell

@@ -114,7 +114,8 @@ func TestHostileFiles(t *testing.T) {
 	y := shareMemory(t, b)
 	box := y.Inbox(b)
 	word := func(kind byte, id, size uint64) []byte {
-		return binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64([]byte{kind}, id), size)
+		b := binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64([]byte{kind}, id), size)
+		return append(b, make([]byte, messageSize-len(b))...)
 	}
 	file := handovertest.Memory(t, fileSize, fileSeals)
 	ring, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -127,7 +128,7 @@ func TestHostileFiles(t *testing.T) {
 		b   []byte
 		fds []int
 	}{
-		"short":               {word(fileLent, 6, fileSize)[:16], []int{file}},
+		"short":               {word(fileLent, 6, fileSize)[:messageSize-1], []int{file}},
 		"long":                {append(word(fileLent, 6, fileSize), 0), []int{file}},
 		"no file":             {word(fileLent, 6, fileSize), nil},
 		"two files":           {word(fileLent, 6, fileSize), []int{file, file}},

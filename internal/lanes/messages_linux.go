@@ -13,8 +13,8 @@ import (
 
 // The messages between the two ends of a lane: see doc.go.
 const (
-	messageSize = 1 + 8 + 8 // kind; name, size; or slot, QPNs, key
-	replySize   = 1 + 7*8   // kind; name; or slot and rights, generation, base, length, name, size, whether it may be changed
+	messageSize = 1 + 3*8 // kind; name, size, offset; or slot, QPNs, key
+	replySize   = 1 + 8*8 // kind; name; or slot and rights, generation, base, length, name, size, whether it may be changed, offset
 
 	fileLent      = 1
 	fileWithdrawn = 2
@@ -34,7 +34,7 @@ func takeAnswers(c *net.UnixConn, o *shm.Out) {
 		if err != nil && err != handover.ErrNoDescriptor { // without the memory a grant is none
 			return
 		}
-		var words [7]uint64
+		var words [8]uint64
 		for i := range words {
 			words[i] = binary.NativeEndian.Uint64(b[1+8*i:])
 		}
@@ -44,7 +44,7 @@ func takeAnswers(c *net.UnixConn, o *shm.Out) {
 		case b[0] == accessGranted && len(fds) <= 1:
 			g := shm.Granted{
 				Slot: uint32(words[0]), Rights: uint32(words[0] >> 32), Gen: words[1], Base: words[2], Len: words[3],
-				File: shm.File{ID: words[4], FD: -1, Size: int64(words[5])}, Write: words[6] != 0,
+				File: shm.File{ID: words[4], FD: -1, Size: int64(words[5]), Off: int64(words[7])}, Write: words[6] != 0,
 			}
 			if len(fds) == 1 {
 				g.File.FD = fds[0]
@@ -87,7 +87,7 @@ func tellGrant(c *net.UnixConn, g shm.Granted, revoked bool) error {
 	if g.Write {
 		write = 1
 	}
-	return answerSender(c, accessGranted, g.File.FD, uint64(g.Rights)<<32|uint64(g.Slot), g.Gen, g.Base, g.Len, g.File.ID, uint64(g.File.Size), write)
+	return answerSender(c, accessGranted, g.File.FD, uint64(g.Rights)<<32|uint64(g.Slot), g.Gen, g.Base, g.Len, g.File.ID, uint64(g.File.Size), write, uint64(g.File.Off))
 }
 
 // takeFiles maps the files that the sender of a lane lends, and passes on the sender's requests for access. It returns when
@@ -102,7 +102,8 @@ func takeFiles(c *net.UnixConn, in *shm.In, wake func()) {
 		if err != nil {
 			return
 		}
-		f := shm.File{ID: binary.NativeEndian.Uint64(b[1:]), FD: -1, Size: int64(binary.NativeEndian.Uint64(b[9:]))}
+		long := func(i int) uint64 { return binary.NativeEndian.Uint64(b[1+8*i:]) }
+		f := shm.File{ID: long(0), FD: -1, Size: int64(long(1)), Off: int64(long(2))}
 		switch {
 		case b[0] == accessAsked && len(fds) == 0:
 			word := func(i int) uint32 { return binary.NativeEndian.Uint32(b[1+4*i:]) }
@@ -133,7 +134,10 @@ func tellFile(c *net.UnixConn, f shm.File, withdrawn bool) error {
 	if withdrawn {
 		b[0], fds = fileWithdrawn, nil
 	}
-	return handover.Send(c, binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(b, f.ID), uint64(f.Size)), fds...)
+	for _, w := range []uint64{f.ID, uint64(f.Size), uint64(f.Off)} {
+		b = binary.NativeEndian.AppendUint64(b, w)
+	}
+	return handover.Send(c, b, fds...)
 }
 
 // tellAsk asks the receiver of a lane for access. It does not block.
@@ -142,5 +146,5 @@ func tellAsk(c *net.UnixConn, a shm.Ask) error {
 	for _, w := range []uint32{a.Slot, a.From, a.To, a.Key} {
 		b = binary.NativeEndian.AppendUint32(b, w)
 	}
-	return handover.Send(c, b)
+	return handover.Send(c, append(b, make([]byte, messageSize-len(b))...))
 }

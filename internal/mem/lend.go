@@ -7,15 +7,16 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// File is the memory of an allocated region, as other processes can map it: to read it and, where peers may
-// change the region, to change it too. Small regions that share a mapping have no File: the pages of a file that
+// File is the memory of an allocated region, or of one in a file that the program gave, as other processes can map it:
+// to read it and, where peers may change the region, to change it too. Small regions that share a mapping have no File: the pages of a file that
 // others cannot change cannot be given back one by one.
 type File struct {
 	ID   uint64 // no other file of this process has it, now or later
 	FD   int    // while a span of the region is open
+	Off  int64  // in the file behind FD, of the region's first byte
 	Size int64
 
-	own  *mapping
+	own  *mapping    // nil for a file that the program gave
 	over atomic.Bool // others see the memory no more: see Detach
 
 	ending sync.Mutex // held while those who watch are told
@@ -40,9 +41,12 @@ func (m *File) Watch(key any, f func() (off, n uint64)) (forget func()) {
 	}
 }
 
+// Stays reports whether Detach cannot take the memory away: it is not the region's alone.
+func (m *File) Stays() bool { return m.own == nil }
+
 // Detach takes the memory away from those who have mapped it, since one of them does not stop writing to n bytes from
 // an offset on. They go on seeing the memory as it was. The region keeps its memory, and is as one whose memory
-// nobody can map. It is called for each that does not stop.
+// nobody can map. It is called for each that does not stop. Memory that stays is only not lent or shared any more.
 func (m *File) Detach(off, n uint64) {
 	m.over.Store(true)
 	m.end() // first: the bytes that the others write until they are told are in the region, and must stay there
@@ -50,7 +54,11 @@ func (m *File) Detach(off, n uint64) {
 }
 
 // detach fails where no mapping can be made, and the region will soon be of no use anyway.
-func (m *File) detach(off, n uint64) { _ = m.own.detach(off, n) }
+func (m *File) detach(off, n uint64) {
+	if m.own != nil {
+		_ = m.own.detach(off, n)
+	}
+}
 
 // Detached reports whether Detach was called. Watchers that have begun before Detach are told of it.
 func (m *File) Detached() bool { return m.over.Load() }

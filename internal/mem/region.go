@@ -34,11 +34,13 @@ const remoteChanges = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 // noWindows is further below zero than windows could make up for.
 const noWindows = -1 << 30
 
-// backing is where a region's memory comes from: the program, whose slice is pinned, an allocation, or another process.
+// backing is where a region's memory comes from: the program, whose slice is pinned, an allocation, another process, or a
+// file.
 type backing struct {
 	alloc   *allocation
 	pin     *pin
 	foreign *foreign
+	unmap   func() error // of a file
 }
 
 // pin keeps a slice of the program's at its address.
@@ -188,6 +190,8 @@ func (b *backing) giveBack() error {
 		return b.alloc.free()
 	case b.foreign != nil:
 		return b.foreign.end()
+	case b.unmap != nil:
+		return b.unmap()
 	}
 	return nil
 }

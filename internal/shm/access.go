@@ -36,8 +36,9 @@ const (
 	AccessMost = 64 << 10
 
 	// The receiver waits for a sender that is at work, up to revokeTime. An operation takes microseconds, unless the
-	// sender waits for a processor.
+	// sender waits for a processor. Memory that cannot be taken away from the sender is worth a longer wait.
 	revokeTime = 20 * time.Millisecond
+	revokeLong = 2 * time.Second
 
 	// The word busy is odd while the sender is at work. Its upper bits say where, in units of 1<<placeUnit bytes, and
 	// those between them change with each operation.
@@ -65,6 +66,7 @@ type Granted struct {
 	Base   uint64 // virtual address of the first byte
 	Len    uint64 // of the region, which begins where the file does
 	File   File
+	Stays  bool // the memory cannot be taken away from a sender that is stuck; the sender is not told of that
 }
 
 // Access is a grant, at the sender. It is used by one goroutine at a time.
@@ -259,6 +261,7 @@ type Grant struct {
 	in   *In
 	slot uint32
 	gen  uint64
+	wait time.Duration // of Revoke
 
 	stuckAt, stuck uint64 // the results of Revoke
 }
@@ -303,7 +306,10 @@ func (i *In) Grant(g Granted) *Grant {
 		i.refuse(g.Slot) // a refusal hands over no descriptor: too many of these may be in flight
 		return nil
 	}
-	grant := &Grant{in: i, slot: g.Slot, gen: g.Gen}
+	grant := &Grant{in: i, slot: g.Slot, gen: g.Gen, wait: revokeTime}
+	if g.Stays {
+		grant.wait = revokeLong
+	}
 	s.slots[g.Slot] = grant
 	return grant
 }
@@ -331,7 +337,7 @@ func (g *Grant) Revoke() (off, n uint64) {
 	word := i.slotWord(g.slot, busyAt)
 	busy := word.Load()
 	for start := time.Now(); busy&1 != 0 && word.Load() == busy && !i.gone.Load(); runtime.Gosched() {
-		if time.Since(start) >= revokeTime {
+		if time.Since(start) >= g.wait {
 			off, n = busy>>placeShift<<placeUnit, AccessMost+1<<placeUnit
 			g.stuckAt, g.stuck = off, n
 			break

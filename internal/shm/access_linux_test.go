@@ -207,6 +207,8 @@ func TestAccessRefused(t *testing.T) {
 		"more than the file":         {Rights: 2, Len: regionSize + 1, File: g.region},
 		"nothing":                    {Rights: 2, File: g.region},
 		"a file that is not as long": {Rights: 2, Len: 10, File: File{ID: 10, FD: g.region.FD, Size: 2 * regionSize}},
+		"an offset behind the end":   {Rights: 2, Len: 10, File: File{ID: 10, FD: g.region.FD, Off: regionSize - 9, Size: 10}},
+		"a negative offset":          {Rights: 2, Len: 10, File: File{ID: 10, FD: g.region.FD, Off: -4096, Size: 10}},
 		"a negative size":            {Rights: 2, Len: 10, File: File{ID: 10, FD: g.region.FD, Size: -1}},
 		"no file":                    {Rights: 2, Len: 10, File: File{ID: 10, FD: -1, Size: regionSize}},
 	} {

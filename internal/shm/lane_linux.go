@@ -146,7 +146,7 @@ func (b *Inbox) Add(fd int, bell Bell, from netip.Addr, limit int, hangup func()
 	return i, nil
 }
 
-var errFile = errors.New("the file can shrink, or has another size")
+var errFile = errors.New("the file can shrink, or is shorter")
 
 // Map maps a file that the sender lends, to be read. The caller closes the descriptor.
 func (i *In) Map(f File) error {
@@ -168,22 +168,24 @@ func (i *In) Map(f File) error {
 	return nil
 }
 
-// mapFile maps a file of the other end. A file that can shrink would kill its users.
+// mapFile maps memory in a file of the other end. A file that can shrink would kill its users.
 func mapFile(f File, write bool) (b []byte, unmap func(), err error) {
 	seals, err := unix.FcntlInt(uintptr(f.FD), unix.F_GET_SEALS, 0)
 	var st unix.Stat_t
-	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || unix.Fstat(f.FD, &st) != nil || st.Size != f.Size ||
-		uint64(f.Size) > math.MaxInt { // a process of 32 bits cannot map the file, nor express its size
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || unix.Fstat(f.FD, &st) != nil || f.Off < 0 || f.Off > st.Size ||
+		f.Size > st.Size-f.Off || uint64(f.Size) > math.MaxInt/2 { // a process of 32 bits cannot map so much, nor express its size
 		return nil, nil, errFile
 	}
+	at := f.Off % int64(os.Getpagesize())
 	access := unix.PROT_READ
 	if write {
 		access |= unix.PROT_WRITE
 	}
-	if b, err = unix.Mmap(f.FD, 0, int(f.Size), access, unix.MAP_SHARED); err != nil {
+	all, err := unix.Mmap(f.FD, f.Off-at, int(at+f.Size), access, unix.MAP_SHARED)
+	if err != nil {
 		return nil, nil, fmt.Errorf("mmap: %w", err)
 	}
-	return b, func() { _ = unix.Munmap(b) }, nil
+	return all[at:], func() { _ = unix.Munmap(all) }, nil
 }
 
 // mapRing maps the header, and the records twice behind it.

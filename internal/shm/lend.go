@@ -39,7 +39,8 @@ const (
 type File struct {
 	ID   uint64 // the sender's name for the file, which no other file gets
 	FD   int
-	Size int64
+	Off  int64 // in the file behind FD, of the memory's first byte
+	Size int64 // of the memory
 }
 
 // lentFile is a file that the receiver was told of.
