@@ -91,7 +91,11 @@ func (c *Call) Fail(e unix.Errno) bool {
 }
 
 // Continue lets the kernel do the call, as if it had not been notified.
-func (c *Call) Continue() bool { return c.send(response{flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}) }
+func (c *Call) Continue() bool {
+	c.s.mem.enter(c.TID) // the call may change memory
+	defer c.s.mem.leave()
+	return c.send(response{flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE})
+}
 
 // Inject puts a copy of descriptor fd into the target's table, at number, or at the lowest free number where number is
 // negative. An open descriptor at that number is closed. With answer it is the call's answer, too. It returns the number.
@@ -150,9 +154,11 @@ func (c *Call) Wait(gone func()) {
 // somebody who ended: see Valid.
 func (c *Call) Go(f func()) {
 	c.kept = true
+	c.s.works(c, false)
 	c.s.work.Go(func() {
 		f()
 		c.settle()
+		c.s.works(c, true)
 	})
 }
 

@@ -30,6 +30,13 @@ const (
 	opLlistxattr
 	opStatfs
 
+	// Calls that have other effects on replaced pages: see Filter.Map.
+	opFork
+	opClone
+	opClone3
+	opMadvise
+	opMremap
+
 	// Calls whose first argument is a descriptor in the range.
 	opRead
 	opReadv
@@ -83,13 +90,23 @@ var commonCalls = []numbered{
 // calls are all that the filter notifies, but for those of rules.
 var calls = append(commonCalls[:len(commonCalls):len(commonCalls)], legacyCalls...)
 
+// mapCalls are those that only a filter with Map notifies, beside legacyMapCalls.
+var mapCalls = append([]numbered{
+	{unix.SYS_MADVISE, opMadvise},
+	{unix.SYS_CLONE, opClone},
+	{unix.SYS_CLONE3, opClone3},
+	{unix.SYS_MREMAP, opMremap},
+}, legacyMapCalls...)
+
 // mostNumber is above the number of each call in the table.
 const mostNumber = 512
 
 // ops finds the op of a call by its number.
 var ops = func() (t [mostNumber]op) {
-	for _, c := range calls {
-		t[c.number] = c.op
+	for _, list := range [][]numbered{calls, mapCalls} {
+		for _, c := range list {
+			t[c.number] = c.op
+		}
 	}
 	return t
 }()

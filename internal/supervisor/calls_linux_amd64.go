@@ -18,3 +18,5 @@ var legacyCalls = []numbered{
 	{unix.SYS_READLINK, opReadlink},
 	{unix.SYS_DUP2, opDup2},
 }
+
+var legacyMapCalls = []numbered{{unix.SYS_FORK, opFork}}

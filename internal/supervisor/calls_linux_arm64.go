@@ -8,4 +8,4 @@ const (
 	fstatat    = unix.SYS_FSTATAT
 )
 
-var legacyCalls []numbered
+var legacyCalls, legacyMapCalls []numbered

@@ -3,11 +3,14 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +20,7 @@ import (
 func Check() []Finding {
 	list := checkListener()
 	list = append(list, checkMemory()...)
-	return append(list, checkScope(yamaScope, hasPtrace()), checkCopy(), checkFiles(), checkQueues(), checkProc(), checkInotify(),
+	return append(list, checkTrace(), checkScope(yamaScope, hasPtrace()), checkCopy(), checkFiles(), checkQueues(), checkProc(), checkInotify(),
 		checkTemporary(), checkCores())
 }
 
@@ -102,6 +105,43 @@ func checkMemory() []Finding {
 		found("memory of the program", true, either, "no device can be used", remedy+", or mount /proc"),
 		found("process_vm_readv", false, byCallErr, "each access to the program's memory takes longer, by /proc/PID/mem", remedy),
 	}
+}
+
+// checkTrace says whether memory of the target can be this process's too.
+func checkTrace() Finding {
+	err := errNoTrace
+	remedy := ""
+	if canTrace {
+		err, remedy = triesTrace(), "Linux 5.19, and ptrace, as the capability SYS_PTRACE allows it in a container's profile"
+	}
+	return found("mapped memory", false, err, "devices reach the program's memory by copies, which take longer", remedy)
+}
+
+// triesTrace traces a process that is there for that.
+var triesTrace = sync.OnceValue(func() error {
+	if !hasKillable() {
+		return errors.ErrUnsupported
+	}
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return os.NewSyscallError("pipe2", err)
+	}
+	defer unix.Close(p[1]) // and the process ends
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{idleName, "", ""}, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{uintptr(p[0])}})
+	unix.Close(p[0])
+	if err != nil {
+		return fmt.Errorf("start a process: %w", err)
+	}
+	defer unix.Wait4(pid, nil, 0, nil)
+	defer unix.Kill(pid, unix.SIGKILL)
+	return trace(func(t *tracer) error { return t.seize(pid, 0) })
+})
+
+// hasKillable reports whether the kernel knows WAIT_KILLABLE_RECV: then it looks for the filter, which is not there.
+func hasKillable() bool {
+	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	_, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, 0)
+	return e == unix.EFAULT
 }
 
 // yamaScope is where Yama says who may look into whose memory.

@@ -82,6 +82,21 @@
 // kernel restarts the call or fails it with EINTR, as SA_RESTART says. The supervisor looks for signals each 5 to 100 ms while calls
 // wait.
 //
+// # Memory
+//
+// Devices read and write the target's memory by system calls, or have it mapped: Call.Map replaces pages of the target by pages of a
+// memfd, which is the supervisor's too. The threads of the process are stopped by ptrace meanwhile. Private anonymous memory that
+// can be read and written is replaced. All else stays the target's alone: mappings of files, shared memory, stacks that grow,
+// huge pages, memory under userfaultfd or a protection key; memory of a process that has a debugger, a ring of io_uring, or another
+// process with the same memory. The filter then notifies fork, clone without CLONE_VM, clone3, mremap, and
+// MADV_DONTNEED, MADV_FREE and MADV_REMOVE, so that the program finds its memory as it would be. Known differences:
+//
+//   - A part of a mapping cannot grow by mremap if more of the mapping is registered: ENOMEM.
+//   - While a debugger has a thread, the children that the thread forks share the replaced pages.
+//   - A call that fails with EINTR when its thread was stopped, such as epoll_wait, is made again: its timeout begins anew.
+//   - Replaced memory counts as shared in /proc/PID/status, and has no transparent huge pages unless the system gives them to memfds.
+//   - MADV_WIPEONFORK and MADV_MERGEABLE do not work on it, and mbind does not stay.
+//
 // # Safety
 //
 // A target can do nothing by the supervisor that it could not do itself, as long as both have the same user. The

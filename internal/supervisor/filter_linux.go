@@ -16,6 +16,8 @@ type Filter struct {
 	// Ioctls are requests that are notified on any descriptor, so that copies outside of the range work too: those
 	// that dup2 put there, and those that came by SCM_RIGHTS.
 	Ioctls []uint32
+	// Map has the calls notified that Config.Map needs to know of.
+	Map bool
 	// Rules are heeded in their order, before all else.
 	Rules []Rule
 }
@@ -111,11 +113,35 @@ func (f *Filter) compile(base uint32) ([]unix.SockFilter, error) {
 			notify(b)
 		})
 	}
+	if f.Map {
+		for _, c := range mapCalls {
+			p.when(unix.BPF_JEQ, c.number, func(b *program) { mapCall(b, c.op) })
+		}
+	}
 	allow(&p)
 	if len(p) > 4096 || len(f.Ioctls) > 32 {
 		return nil, fmt.Errorf("compile the filter: %d instructions and %d ioctls, and a filter has at most 4096 and 32: give fewer rules", len(p), len(f.Ioctls))
 	}
 	return p, nil
+}
+
+// mapCall notifies a call if it can be one that does not do to replaced pages what it does to others.
+func mapCall(p *program, o op) {
+	switch o {
+	case opClone:
+		p.load(low(0)) // the flags
+		p.add(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, unix.CLONE_VM, 0, 0)
+		p.when(unix.BPF_JEQ, 0, notify)
+		allow(p)
+	case opMadvise:
+		p.load(low(2))
+		for _, advice := range []uint32{adviceDontNeed, adviceFree, adviceRemove, adviceDontNeedLocked} {
+			p.when(unix.BPF_JEQ, advice, notify)
+		}
+		allow(p)
+	default:
+		notify(p)
+	}
 }
 
 // onDescriptor notifies a call whose descriptor is in the range. Else it runs through.

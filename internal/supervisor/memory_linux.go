@@ -15,6 +15,7 @@ import (
 // memory reads and writes the memory of processes: by process_vm_readv and process_vm_writev, or by /proc/PID/mem where a
 // filter forbids these, as some container runtimes' do.
 type memory struct {
+	gate
 	byFile atomic.Bool
 }
 
@@ -25,6 +26,8 @@ func (m *memory) read(pid int, addr uint64, b []byte) (int, error) {
 	return m.move(pid, addr, b, false)
 }
 func (m *memory) write(pid int, addr uint64, b []byte) (int, error) {
+	m.enter(pid)
+	defer m.leave()
 	return m.move(pid, addr, b, true)
 }
 

@@ -18,6 +18,7 @@ import (
 const (
 	supervisorName = "adverb-supervisor"
 	reaperName     = "adverb-reaper"
+	idleName       = "adverb-idle" // waits for the end of its input: see Check
 )
 
 // Stage must be the first that main calls. In the processes that Run starts it does not return: in the supervisor it calls
@@ -31,6 +32,9 @@ func Stage(serve func(*Session) error) {
 		os.Exit(supervise(serve))
 	case reaperName:
 		os.Exit(reap())
+	case idleName:
+		os.Stdin.Read(make([]byte, 1))
+		os.Exit(0)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -22,6 +23,8 @@ type Config struct {
 	Tree *Tree
 	// Other answers the calls that only a Rule notifies. Without it they continue.
 	Other func(*Call)
+	// Map lets Call.Map map memory of the target, where the kernel allows that. The filter has Map, too.
+	Map bool
 	// Logf gets oddities: answers that devices forgot, memory that cannot be read. It may be nil.
 	Logf func(format string, args ...any)
 }
@@ -34,6 +37,7 @@ type Supervisor struct {
 	stop int     // an eventfd that ends Serve
 
 	mem       memory
+	replaced  replaced
 	processes processes
 	table     *descriptors
 	work      sync.WaitGroup // calls that were handed on
@@ -41,8 +45,11 @@ type Supervisor struct {
 	looking sync.Mutex // held while waiting calls are looked at
 	mu      sync.Mutex
 	waiting map[*Call]struct{}
-	look    *time.Timer   // the next look for signals; nil while no call waits
-	period  time.Duration // until then
+	working map[*Call]struct{} // those that were handed on
+	look    *time.Timer        // the next look for signals; nil while no call waits
+	period  time.Duration      // until then
+
+	current atomic.Int64 // the thread whose call the receiver is answering, or 0
 }
 
 // New makes a supervisor for a listener, which it closes when Serve returns.
@@ -58,7 +65,9 @@ func New(l *Listener, cfg Config) (*Supervisor, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	s := &Supervisor{l: l, cfg: cfg, size: size, stop: stop, waiting: map[*Call]struct{}{}}
+	s := &Supervisor{l: l, cfg: cfg, size: size, stop: stop, waiting: map[*Call]struct{}{}, working: map[*Call]struct{}{}}
+	s.cfg.Map = cfg.Map && canTrace && hasKillable() // else a signal would take a call back that is held
+	s.replaced = replaced{s: s, files: map[inode]*memoryFile{}, tries: map[int]try{}}
 	s.processes = processes{mem: &s.mem, byID: map[int]*Process{}, tids: map[int]int{}}
 	if s.table, err = newDescriptors(s); err != nil {
 		unix.Close(stop)
@@ -94,6 +103,7 @@ func (s *Supervisor) Serve() error {
 	}
 	s.work.Wait()
 	s.table.close()
+	s.replaced.close()
 	unix.Close(s.stop)
 	s.l.Close()
 	return err
@@ -135,10 +145,12 @@ func (s *Supervisor) receive() error {
 			c.Continue()
 			continue
 		}
+		s.current.Store(int64(c.TID))
 		s.answer(c)
 		if !c.kept {
 			c.settle()
 		}
+		s.current.Store(0)
 	}
 }
 
@@ -149,6 +161,12 @@ func (s *Supervisor) answer(c *Call) {
 		s.cfg.Other(c)
 	case o == opOther:
 		c.Continue()
+	case o == opMadvise:
+		s.advise(c)
+	case o == opMremap:
+		s.remapped(c)
+	case o == opFork, o == opClone, o == opClone3:
+		s.fork(c, o)
 	case o.onDescriptor():
 		s.table.answer(c, o)
 	default:
@@ -196,6 +214,34 @@ func (s *Supervisor) holds(c *Call) bool {
 	defer s.mu.Unlock()
 	_, ok := s.waiting[c]
 	return ok
+}
+
+// holdsThread reports whether a call of a thread has not been answered yet.
+func (s *Supervisor) holdsThread(tid int) bool {
+	if s.current.Load() == int64(tid) {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, calls := range []map[*Call]struct{}{s.waiting, s.working} {
+		for c := range calls {
+			if c.TID == tid && !c.answered() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// works takes note of a call that was handed on, or was done.
+func (s *Supervisor) works(c *Call, done bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if done {
+		delete(s.working, c)
+	} else {
+		s.working[c] = struct{}{}
+	}
 }
 
 // lookForSignals takes calls away whose threads have a signal to handle, or have ended.

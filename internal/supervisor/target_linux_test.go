@@ -27,6 +27,17 @@ var targets = map[string]func(args []string){
 	"session":      targetSession,
 	"hostile":      targetHostile,
 	"cost":         targetCost,
+	"memory":       targetMemory,
+	"kept":         targetKept,
+	"advice":       targetAdvice,
+	"mremap":       targetMremap,
+	"forks":        targetForks,
+	"blocked":      targetBlocked,
+	"stopped":      targetStopped,
+	"remapper":     targetRemapper,
+	"debugged":     targetDebugged,
+	"chaos":        targetChaos,
+	"mapcost":      targetMapCost,
 }
 
 func target(mode string, args []string) {

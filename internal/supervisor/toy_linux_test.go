@@ -38,6 +38,11 @@ const (
 	toyCount = 0x0001_4208 // returns how many calls wait on the file
 	toyEnds  = 0x0001_4209 // returns how often calls were taken away on the file
 	toyLater = 0x0001_420a // doubles the 8 bytes at arg after the answer, by the process
+	toyMap   = 0x0001_420b // maps the memory that the two words at arg name, and returns its number; 0 where it cannot
+	toyPeek  = 0x0001_420c // returns a byte of mapped memory: the words at arg are its number and an offset
+	toyPoke  = 0x0001_420d // changes a byte: number, offset and value
+	toyUnmap = 0x0001_420e // ends mapped memory
+	toySweep = 0x0001_420f // looks twice for pages that nobody has, and returns how many KiB all files have
 )
 
 // TestMain is also what Run, its supervisor and reaper, and the tests' targets are.
@@ -98,6 +103,7 @@ func serveToy(s *Session) error {
 	}
 	l, err := s.Start(Filter{
 		NativeWrite: 32,
+		Map:         true,
 		Ioctls:      []uint32{toyID},
 		Rules: []Rule{
 			{Number: unix.SYS_SOCKET, If: []Arg{{0, ^uint32(0), unix.AF_NETLINK}, {2, ^uint32(0), unix.NETLINK_RDMA}}, Errno: unix.EPROTONOSUPPORT},
@@ -144,6 +150,7 @@ func serveGuest(g Guest) error {
 func serveTree(l *Listener, tree *Tree, log toyLog) error {
 	sup, err := New(l, Config{
 		Tree:  tree,
+		Map:   true,
 		Other: func(c *Call) { c.Return(int64(c.Args[1]) + 1) },
 		Logf:  func(format string, args ...any) { log.printf("log "+format, args...) },
 	})
@@ -200,6 +207,7 @@ type toyFile struct {
 	mu      sync.Mutex
 	waiting []*Call
 	ends    int
+	mapped  map[int]*Mapped
 }
 
 func (d *toy) number() int {
@@ -295,6 +303,8 @@ func (f *toyFile) Ioctl(c *Call, request uint32, arg uint64) {
 		if _, err := p.Write(arg, b[:]); err != nil {
 			f.toy.log.printf("write later: %v", err)
 		}
+	case toyMap, toyPeek, toyPoke, toyUnmap, toySweep:
+		c.Go(func() { f.memory(c, request, arg) })
 	case toySlow:
 		c.Go(func() { c.Return(42) })
 	case toyMute:
@@ -339,7 +349,88 @@ func (f *toyFile) Ioctl(c *Call, request uint32, arg uint64) {
 	}
 }
 
+// memory answers the requests for mapped memory.
+func (f *toyFile) memory(c *Call, request uint32, arg uint64) {
+	var b [24]byte
+	if _, err := c.Read(arg, b[:]); err != nil {
+		c.Fail(unix.EFAULT)
+		return
+	}
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
+	if request == toyMap {
+		m, err := c.Map(word(0), word(1), word(2) == 0)
+		switch err {
+		case nil:
+		case ErrAgain:
+			return
+		default:
+			f.toy.log.printf("not mapped: %v", err)
+			c.Return(0)
+			return
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.mapped == nil {
+			f.mapped = map[int]*Mapped{}
+		}
+		n := 1
+		for f.mapped[n] != nil {
+			n++
+		}
+		f.mapped[n] = m
+		c.Return(int64(n))
+		return
+	}
+	if request == toySweep {
+		c.s.replaced.sweepNow()
+		c.s.replaced.sweepNow()
+		blocks := int64(0)
+		c.s.replaced.mu.Lock()
+		for _, f := range c.s.replaced.files {
+			var st unix.Stat_t
+			unix.Fstat(f.fd, &st)
+			blocks += st.Blocks
+		}
+		c.s.replaced.mu.Unlock()
+		c.Return(blocks / 2)
+		return
+	}
+	f.mu.Lock()
+	m := f.mapped[int(word(0))]
+	if request == toyUnmap {
+		delete(f.mapped, int(word(0)))
+	}
+	f.mu.Unlock()
+	if m == nil {
+		c.Fail(unix.ENOENT)
+		return
+	}
+	if request == toyUnmap {
+		m.Close()
+		c.Return(0)
+		return
+	}
+	place := m.Offset + int64(word(1))
+	page, err := unix.Mmap(m.FD, place&^(pageSize-1), pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		c.Fail(errnoOf(err, unix.EIO))
+		return
+	}
+	defer unix.Munmap(page)
+	at := &page[place%pageSize]
+	if request == toyPoke {
+		*at = byte(word(2))
+	}
+	c.Return(int64(*at))
+}
+
 func (f *toyFile) Released() {
+	f.mu.Lock()
+	for _, m := range f.mapped {
+		m.Close()
+	}
+	f.mu.Unlock()
+
 	if f.w >= 0 {
 		unix.Close(f.w)
 	}
