@@ -23,6 +23,7 @@ var Command = &cli.Command{
 	Short: "Run a program in C, or any language, with the software devices",
 	Flags: []cli.Flag{
 		{Short: 'd', Long: "device", Arg: "<dev>", Help: "show this device alone, such as soft_eth0 (default all)", Values: device.Names},
+		{Long: "memory", Arg: "<how>", Help: "how the device has the program's memory: auto (default) maps it, copy does not", Values: cli.OneOf(memoryAuto, memoryCopy)},
 		{Short: 'v', Long: "verbose", Help: "tell of the calls that fail, on standard error"},
 		{Long: "check", Help: "say what this machine allows, and exit with 1 if no program can be run"},
 	},
@@ -43,6 +44,13 @@ another "adverb run", a Linux kernel or a card.
 const (
 	deviceOption  = "device="
 	verboseOption = "verbose"
+	copiesOption  = "copies"
+)
+
+// Values of --memory.
+const (
+	memoryAuto = "auto"
+	memoryCopy = "copy"
 )
 
 func run(inv *cli.Invocation) int {
@@ -52,6 +60,14 @@ func run(inv *cli.Invocation) int {
 		switch flag {
 		case "device":
 			options = append(options, deviceOption+arg)
+		case "memory":
+			switch arg {
+			case memoryAuto:
+			case memoryCopy:
+				options = append(options, copiesOption)
+			default:
+				return false
+			}
 		case "verbose":
 			options = append(options, verboseOption)
 		case "check":

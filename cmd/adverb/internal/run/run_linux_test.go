@@ -5,6 +5,7 @@ package run
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,9 +16,15 @@ import (
 // underRun runs a program under adverb run, with the device of the loopback interface.
 func underRun(t *testing.T, argv ...string) tooltest.Result {
 	t.Helper()
+	return underRunBy(t, nil, argv...)
+}
+
+// underRunBy is underRun with more flags.
+func underRunBy(t *testing.T, flags []string, argv ...string) tooltest.Result {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
-	return <-tooltest.StartProcess(ctx, t, append([]string{"adverb", "run", "-d", "soft_lo", "--"}, argv...)...).Done
+	return <-tooltest.StartProcess(ctx, t, slices.Concat([]string{"adverb", "run", "-d", "soft_lo"}, flags, []string{"--"}, argv)...).Done
 }
 
 // needSupervisor skips a test where no program can be run.
@@ -44,6 +51,31 @@ func TestTargets(t *testing.T) {
 		if r := underRun(t, exe, asTarget, what); r.Code != 0 || r.Stdout != "done\n" {
 			t.Errorf("%s: status %d, %q, %s", what, r.Code, r.Stdout, r.Stderr)
 		}
+	}
+}
+
+// TestMemory: the program's memory is mapped where that can be, and not if the user says so.
+func TestMemory(t *testing.T) {
+	needSupervisor(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps := slices.ContainsFunc(supervisor.Check(), func(f supervisor.Finding) bool { return f.Name == "mapped memory" && f.OK })
+	for _, x := range []struct {
+		flags []string
+		maps  bool
+	}{{nil, maps}, {[]string{"--memory=auto"}, maps}, {[]string{"--memory=copy"}, false}} {
+		what := "copied"
+		if x.maps {
+			what = "mapped"
+		}
+		if r := underRunBy(t, append(x.flags, "-v"), exe, asTarget, what); r.Code != 0 || r.Stdout != "done\n" {
+			t.Errorf("%q: status %d, %q, %s; want memory that is %s", x.flags, r.Code, r.Stdout, r.Stderr, what)
+		}
+	}
+	if r := underRunBy(t, []string{"--memory=none"}, exe, asTarget, "verbs"); r.Code != 2 {
+		t.Errorf("--memory=none: status %d, %s, want 2", r.Code, r.Stderr)
 	}
 }
 

@@ -44,6 +44,7 @@ func Serve(s *supervisor.Session) error {
 	if err := errors.Join(r.files(t), r.nodes(t)); err != nil {
 		return err
 	}
+	filter.Map = r.memory.maps
 	l, err := s.Start(filter, t)
 	if err != nil {
 		return err
@@ -133,11 +134,13 @@ type served struct {
 	verbose bool
 	stderr  io.Writer
 	cm      connections
+	memory  memory
 }
 
 // newRun makes a run by the options of its program.
 func newRun(options []string, stderr io.Writer) (*served, error) {
 	r := &served{stderr: stderr}
+	r.memory.run, r.memory.maps = r, !slices.Contains(options, copiesOption)
 	for _, o := range options {
 		if name, ok := strings.CutPrefix(o, deviceOption); ok {
 			r.names = append(r.names, name)
@@ -170,7 +173,7 @@ func (r *served) logf(format string, args ...any) {
 func (r *served) serve(l *supervisor.Listener, t *supervisor.Tree) error {
 	defer r.cm.close()
 	supervisor.RaiseFileSize() // after the program has begun, whose limit stays
-	sup, err := supervisor.New(l, supervisor.Config{Tree: t, Logf: r.logf})
+	sup, err := supervisor.New(l, supervisor.Config{Tree: t, Map: r.memory.maps, Logf: r.logf})
 	if err != nil {
 		l.Close()
 		return err

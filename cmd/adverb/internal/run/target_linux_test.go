@@ -3,6 +3,7 @@
 package run
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -34,6 +35,10 @@ func target(what string, args ...string) int {
 		err = targetOnDemand()
 	case "peer":
 		err = targetPeer()
+	case "mapped", "copied":
+		if err = targetVerbs(); err == nil {
+			err = targetMemory(what == "mapped")
+		}
 	case "cm":
 		err = targetCM()
 	case "manager":
@@ -222,6 +227,18 @@ func targetVerbs() error {
 	}
 	if got := string(memory[8192 : 8192+text]); got != string(memory[:text]) {
 		return fmt.Errorf("written: %q, want %q", got, memory[:text])
+	}
+	return nil
+}
+
+// targetMemory checks whether memory was mapped.
+func targetMemory(want bool) error {
+	b, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return err
+	}
+	if got := bytes.Contains(b, []byte("/memfd:adverb-memory")); got != want {
+		return fmt.Errorf("mapped memory: %v, want %v:\n%s", got, want, b)
 	}
 	return nil
 }

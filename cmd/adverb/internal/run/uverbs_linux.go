@@ -4,6 +4,7 @@ package run
 
 import (
 	"bytes"
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +33,7 @@ func (d verbsDevice) Open(c *supervisor.Call, _ int) (supervisor.Opened, error) 
 		dev.Close()
 		return supervisor.Opened{}, err
 	}
-	ctx, err := uverbs.Open(dev, &memory{})
+	ctx, err := uverbs.Open(dev, &d.run.memory)
 	if err != nil {
 		forget()
 		dev.Close()
@@ -100,7 +101,10 @@ func (f *verbsFile) Write(c *supervisor.Call, b []byte) {
 
 // answer answers a command by the number of bytes that were written, or by its error.
 func (f *verbsFile) answer(c *supervisor.Call, number uapi.CommandNumber, err error, n int) {
-	if err != nil {
+	switch {
+	case errors.Is(err, supervisor.ErrAgain): // the call has its answer
+		return
+	case err != nil:
 		e := uverbs.Errno(err)
 		f.run.logf("thread %d: uverbs command %#x: %v: %v", c.TID, uint32(number), e, err)
 		c.Fail(e)
