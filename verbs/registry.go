@@ -81,22 +81,37 @@ func (p namedProvider) devices() ([]DeviceInfo, error) {
 }
 
 // Devices lists the devices of every registered provider (ibv_get_device_list), in the order of
-// the providers' names.
+// the providers' names: so a card, which is of the provider native, comes before a software device,
+// which is of the provider soft, whether or not they have the same address. A program that takes the
+// first device, or the first one that has an address, gets the card.
+//
+// The variable ADVERB_DEVICES of the environment chooses otherwise. It has names of devices or of
+// providers, or patterns such as mlx5_*, with commas. Devices then lists those that one of them takes
+// and no others, in the order of the variable: soft is the software devices alone. It does not keep
+// Open from a device that is named. A pattern that is none is an error of Devices, ErrInvalid.
 //
 // A provider that fails does not hide the devices of the others. The list then holds all devices
 // that could be found, and the error, which is not nil, says for each provider that failed why it
 // did; errors.Is finds each cause. So a caller uses the list even where there is an error.
 func Devices() ([]DeviceInfo, error) {
+	chosen, err := readChoice()
+	if err != nil {
+		return nil, wrap("list", "devices", err)
+	}
 	var all []DeviceInfo
 	var errs []error
-	for _, p := range registered() {
+	ps := registered()
+	for _, p := range ps {
+		if !chosen.asks(p.name, ps) {
+			continue
+		}
 		ds, err := p.devices()
 		all = append(all, ds...)
 		if err != nil {
 			errs = append(errs, err)
 		}
 	}
-	return all, join(errs)
+	return chosen.of(all), join(errs)
 }
 
 // WatchDevices has changed called, on any goroutine, whenever the list of [Devices], or an address of those devices,

@@ -101,6 +101,52 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// ADVERB_DEVICES says which devices are listed, and in which order. A provider of which none is wanted is not asked.
+func TestChoice(t *testing.T) {
+	register(t)
+	net := rdmatest.New(t)
+	a, b, c := net.Device().Provider(), net.Device().Provider(), net.Device().Provider()
+	broken := errors.New("broken")
+	for _, tt := range []struct {
+		say    string
+		want   []string
+		asked  bool // the provider lower, which fails too
+		refuse string
+	}{
+		{"", []string{"sim0", "sim1", "sim2"}, true, ""},
+		{" , ", []string{"sim0", "sim1", "sim2"}, true, ""},
+		{"upper", []string{"sim1", "sim2"}, false, ""},
+		{"lower", []string{"sim0"}, true, ""},
+		{"upper, lower", []string{"sim1", "sim2", "sim0"}, true, ""},
+		{"sim2,lower", []string{"sim2", "sim0"}, true, ""},
+		{"sim[12]", []string{"sim1", "sim2"}, true, ""},
+		{"sim2,sim*", []string{"sim2", "sim0", "sim1"}, true, ""},
+		{"mlx5_*", nil, true, ""},
+		{"upper,sim[", nil, false, `ADVERB_DEVICES: "sim[" is no pattern`},
+	} {
+		lower.fail(broken, nil, a)
+		upper.set(b, c)
+		t.Setenv("ADVERB_DEVICES", tt.say)
+		infos, err := verbs.Devices()
+		var got []string
+		for _, d := range infos {
+			got = append(got, d.Name)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%q: devices %q, want %q", tt.say, got, tt.want)
+		}
+		switch {
+		case tt.refuse != "":
+			wantErr(t, tt.say, err, verbs.ErrInvalid, "list devices: ", tt.refuse)
+		case errors.Is(err, broken) != tt.asked:
+			t.Errorf("%q: error %v; want lower asked: %t", tt.say, err, tt.asked)
+		}
+		if d := must(verbs.Open("sim0"))(t); d.Name() != "sim0" {
+			t.Errorf("%q: opened %s, want sim0, whatever is listed", tt.say, d.Name())
+		}
+	}
+}
+
 // One provider's failure hides no other provider's devices, and is reported beside them.
 func TestProviderFails(t *testing.T) {
 	register(t)
