@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // Command is the command version.
@@ -18,7 +20,8 @@ var Command = &cli.Command{
 	Forms: []cli.Form{{Args: "[--json]"}},
 	Usage: cli.UsageLine,
 	More: "A build of a module at a version, as by \"go install …@latest\", has the version and no revision. One of a\n" +
-		"working tree has the revision that was checked out. \"go version -m\" tells both, with all modules.\n",
+		"working tree has the revision that was checked out. \"go version -m\" tells both, with all modules.\n" +
+		"\"devices\" are the providers that it was built with: soft, and native with -tags adverb_native.\n",
 	Run: run,
 }
 
@@ -31,11 +34,13 @@ type facts struct {
 	Modified bool   `json:"modified"`           // the tree had other changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"` // GOOS/GOARCH
+
+	Providers []string `json:"providers"` // of devices: native has cards
 }
 
 // read takes the facts of a build; info is nil if there are none.
 func read(info *debug.BuildInfo) facts {
-	f := facts{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	f := facts{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Providers: verbs.Providers()}
 	if info == nil {
 		return f
 	}
@@ -71,7 +76,7 @@ func (f facts) String() string {
 		}
 		s += "\n"
 	}
-	return s + fmt.Sprintf("go        %s\nplatform  %s\n", f.Go, f.Platform)
+	return s + fmt.Sprintf("go        %s\nplatform  %s\ndevices   %s\n", f.Go, f.Platform, strings.Join(f.Providers, ", "))
 }
 
 func run(inv *cli.Invocation) int {

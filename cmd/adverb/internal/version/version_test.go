@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 const platform = runtime.GOOS + "/" + runtime.GOARCH
 
 func TestRead(t *testing.T) {
-	ends := "go        " + runtime.Version() + "\nplatform  " + platform + "\n"
+	ends := "go        " + runtime.Version() + "\nplatform  " + platform + "\ndevices   " + strings.Join(verbs.Providers(), ", ") + "\n"
 	for _, tt := range []struct {
 		name string
 		info *debug.BuildInfo
@@ -34,7 +35,7 @@ func TestRead(t *testing.T) {
 
 func TestCommand(t *testing.T) {
 	tool := tooltest.New(Command)
-	if r := tool.Result(t.Context(), "adverb", "version"); r.Code != 0 || !strings.HasPrefix(r.Stdout, "adverb ") || !strings.HasSuffix(r.Stdout, platform+"\n") {
+	if r := tool.Result(t.Context(), "adverb", "version"); r.Code != 0 || !strings.HasPrefix(r.Stdout, "adverb ") || !strings.Contains(r.Stdout, platform+"\ndevices   ") {
 		t.Errorf("status %d: %s%s, want status 0, and adverb and %s", r.Code, r.Stdout, r.Stderr, platform)
 	}
 	var f facts
