@@ -127,18 +127,23 @@ func (l *Lib) RegMR(p Ref[PD], b []byte, iova uint64, access uint32) (Ref[MR], e
 // DeregMR ends a registration.
 func (l *Lib) DeregMR(m Ref[MR]) error { return l.destroy(l.deregMR, m.at) }
 
-// reregErrInput is the result of ibv_rereg_mr for arguments that it refuses (IBV_REREG_MR_ERR_INPUT). Other negative
-// numbers are failures on the way.
-const reregErrInput = -1
+// Results of ibv_rereg_mr (enum ibv_rereg_mr_err_code). Others are failures on the way.
+const (
+	reregErrInput       = -1 // the arguments are refused
+	reregErrDontForkNew = -2 // nothing has changed yet
+	reregErrDoForkOld   = -3 // all has changed; a child of fork may lack the old memory
+)
 
-// ReregMR changes a registration. intact reports whether the region is as it was after an error.
+// ReregMR changes a registration. Arguments that flags do not name are zero: the library refuses others. intact reports
+// whether the region is as it was after an error.
 func (l *Lib) ReregMR(m Ref[MR], flags int, p Ref[PD], b []byte, access uint32) (intact bool, err error) {
 	err = once(func(s *scratch) error {
 		r, errno := s.call(l.reregMR, m.at, uintptr(flags), p.at, base(b), uintptr(len(b)), uintptr(access))
-		if r == 0 {
+		n := int32(r)
+		if n == 0 || n == reregErrDoForkOld {
 			return nil
 		}
-		intact = int32(r) == reregErrInput || errno == syscall.EOPNOTSUPP || errno == syscall.ENOSYS // which a driver without it says
+		intact = n == reregErrInput || n == reregErrDontForkNew || errno == syscall.EOPNOTSUPP || errno == syscall.ENOSYS // the driver has none
 		if errno == 0 {
 			errno = syscall.EINVAL
 		}

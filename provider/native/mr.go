@@ -121,15 +121,27 @@ func (m *mr) RKey() verbs.RKey { return verbs.RKey(m.r.P().RKey) }
 // Rereg implements verbs.ProviderMR.
 func (m *mr) Rereg(flags verbs.ReregFlags, p verbs.ProviderPD, a verbs.MRAttr) error {
 	mem := m.mem
+	var ( // what flags do not name is zero: libibverbs refuses others
+		buf    []byte
+		access uint32
+		to     ibv.Ref[ibv.PD]
+	)
 	if flags&verbs.ReregTranslation != 0 {
 		var err error
 		if mem, err = memoryFor(&verbs.MRAttr{Buf: a.Buf}); err != nil {
 			return err
 		}
+		buf = mem.bytes
+	}
+	if flags&verbs.ReregAccess != 0 {
+		access = accessOf(a.Access)
+	}
+	if flags&verbs.ReregPD != 0 {
+		to = p.(*pd).r
 	}
 	m.d.mrs.remove(m.r.P().LKey)
 	defer func() { m.d.mrs.put(m.r.P().LKey, m) }() // which may be another key
-	intact, err := m.d.lib.ReregMR(m.r, int(flags), p.(*pd).r, mem.bytes, accessOf(a.Access))
+	intact, err := m.d.lib.ReregMR(m.r, int(flags), to, buf, access)
 	if err != nil {
 		if mem != m.mem {
 			mem.free()

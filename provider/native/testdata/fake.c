@@ -838,9 +838,10 @@ int ibv_rereg_mr(struct ibv_mr *ibm, int flags, struct ibv_pd *pd, void *addr, s
 	struct mr *m = (struct mr *)ibm;
 	LOCK;
 	int e = failing("ibv_rereg_mr");
-	if (e || m->windows) {
+	int bad = !(flags & 4) && access ? EINVAL : m->windows ? EBUSY : 0;
+	if (e || bad) {
 		UNLOCK;
-		errno = e ? e : EBUSY;
+		errno = e ? e : bad;
 		return e ? -4 : -1;
 	}
 	if (flags & 1) m->mr.addr = addr, m->mr.length = len, m->iova = (uint64_t)addr;
