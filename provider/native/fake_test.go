@@ -30,6 +30,8 @@ type fakeLibrary struct {
 	*provider
 	fail func(call string, errno int32) // the next call of that name fails
 	live func() int32                   // objects that are not destroyed
+
+	disturb func() int32 // does what libraries of C do in a process; 0 says that all went well
 }
 
 var buildFake = sync.OnceValues(func() (*fakeLibrary, error) {
@@ -60,6 +62,7 @@ var buildFake = sync.OnceValues(func() (*fakeLibrary, error) {
 	}
 	purego.RegisterLibFunc(&f.fail, h, "fake_fail")
 	purego.RegisterLibFunc(&f.live, h, "fake_live")
+	purego.RegisterLibFunc(&f.disturb, h, "fake_disturb")
 	return f, nil
 })
 

@@ -263,6 +263,21 @@ func TestListOfMany(t *testing.T) {
 	}
 }
 
+// TestEmptySGEs: an SGE without bytes takes none, in a message and in a receive.
+func TestEmptySGEs(t *testing.T) {
+	p := newPair(t, fake(t), fakeName)
+	copy(p.mr.Bytes(), "abcdefgh")
+	check(t, p.b.PostOneRecv(1, p.mr.SGE(64, 0), p.mr.SGE(128, 3), p.mr.SGE(64, 0), p.mr.SGE(256, 5)))
+	check(t, p.a.PostOneSend(verbs.SendWR{Op: verbs.OpSend}, p.mr.SGE(512, 0), p.mr.SGE(0, 6), p.mr.SGE(512, 0), p.mr.SGE(6, 2)))
+	var wcs [2]verbs.WC
+	if n := must(p.cq.Poll(wcs[:]))(t); n != 2 && n != 1 || wcs[0].Err() != nil {
+		t.Fatalf("%d completions, %v", n, wcs[0].Err())
+	}
+	if got := string(p.mr.Bytes()[128:131]) + string(p.mr.Bytes()[256:261]) + string(p.mr.Bytes()[64:67]); got != "abcdefgh\x00\x00\x00" {
+		t.Errorf("received %q", got)
+	}
+}
+
 // TestInline: inline data comes from the region that an SGE names, whatever its addresses, and nothing is read that no
 // region has. Lists of inline data that do not fit the memory together go in parts.
 func TestInline(t *testing.T) {

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SUCCESS, LOC_LEN, LOC_QP_OP, LOC_EEC, LOC_PROT, FLUSH, MW_BIND, BAD_RESP, LOC_ACCESS, REM_INV, REM_ACCESS, REM_OP, RETRY, RNR };
@@ -43,6 +45,47 @@ int fake_live(void) {
 	int n = live;
 	UNLOCK;
 	return n;
+}
+
+/* What drivers and their libraries do in a process: threads of their own with memory and errno, a child that they wait for, a
+ * signal that they handle for a moment. Returns 0, or what went wrong. */
+static volatile sig_atomic_t signals;
+
+static void note_signal(int n) { (void)n, signals++; }
+
+static void *busy(void *arg) {
+	for (int i = 0; i < 1000; i++) {
+		char *p = malloc(1 + i);
+		p[0] = p[i] = i;
+		errno = i;
+		if (errno != i) return arg;
+		free(p);
+	}
+	return NULL;
+}
+
+int fake_disturb(void) {
+	pthread_t threads[4];
+	for (int i = 0; i < 4; i++)
+		if (pthread_create(&threads[i], NULL, busy, threads)) return 1;
+	pid_t child = fork();
+	if (!child) _exit(7);
+	int status = 0, failed = 0;
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+	}
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 7) failed = 2;
+	struct sigaction act = {.sa_handler = note_signal, .sa_flags = SA_ONSTACK | SA_RESTART}, old;
+	int before = signals;
+	sigaction(SIGUSR2, &act, &old);
+	raise(SIGUSR2);
+	sigaction(SIGUSR2, &old, NULL);
+	if (signals == before) failed = 3;
+	for (int i = 0; i < 4; i++) {
+		void *r;
+		pthread_join(threads[i], &r);
+		if (r) failed = 4;
+	}
+	return failed;
 }
 
 static int failing(const char *call) {
@@ -257,9 +300,12 @@ static int new_key(void) {
 	return 0;
 }
 
+/* Some drivers take 0 for 2^31 bytes. */
+static uint64_t sge_length(struct ibv_sge *s) { return s->length ? s->length : 1u << 31; }
+
 static uint64_t length_of(struct ibv_sge *s, int n) {
 	uint64_t len = 0;
-	for (int i = 0; i < n; i++) len += s[i].length ? s[i].length : 1u << 31;
+	for (int i = 0; i < n; i++) len += sge_length(&s[i]);
 	return len;
 }
 
@@ -269,7 +315,7 @@ static int copy_sges(struct qp *q, struct ibv_sge *s, int n, uint8_t *at, uint64
 		uint64_t left = len;
 		uint8_t *p = at;
 		for (int i = 0; i < n && left; i++) {
-			uint64_t part = s[i].length < left ? s[i].length : left;
+			uint64_t part = sge_length(&s[i]) < left ? sge_length(&s[i]) : left;
 			uint8_t *b = bytes_of(s[i].lkey, q->qp.pd, s[i].addr, part, scatter ? A_LOCAL_WRITE : 0);
 			if (!b) return 0;
 			if (pass) memmove(scatter ? b : p, scatter ? p : b, part);
