@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -577,34 +576,6 @@ func TestRefusals(t *testing.T) {
 	}
 	if r, err := a.c.Device().Resources(); err != nil || len(r.QP) != 0 || len(r.CQ) != 1 || len(r.MR) != 1 {
 		t.Errorf("left: %d QPs, %d CQs, %d MRs, %v, want 0, 1 and 1", len(r.QP), len(r.CQ), len(r.MR), err)
-	}
-}
-
-// TestCloseWhilePosting: a program may end, or be killed, while its doorbell is answered.
-func TestCloseWhilePosting(t *testing.T) {
-	for range 20 {
-		x, _, _, _ := two(t)
-		rung, ended := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(ended)
-			ring := sync.OnceFunc(func() { close(rung) })
-			defer ring()
-			for {
-				x.sq.push(func(e []byte) { // unless it is full
-					clear(e)
-					le.PutUint32(e[12:], uint32(verbs.OpRDMAWrite))
-				})
-				if x.p.c.Doorbell(x.handle) != nil {
-					return
-				}
-				ring()
-			}
-		}()
-		<-rung
-		if err := x.p.c.Close(); err != nil {
-			t.Errorf("close: got %v", err)
-		}
-		<-ended
 	}
 }
 
