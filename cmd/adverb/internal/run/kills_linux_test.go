@@ -25,15 +25,19 @@ import (
 )
 
 var (
-	killsFlag    = flag.Int("kills", 30, "how many runs TestKills kills")
+	killsFlag    = flag.Int("kills", 15, "how many runs TestKills kills, in each of its two forms")
 	killSeedFlag = flag.Uint64("killseed", 0, "the seed of TestKills (default another each time)")
 )
 
 // killed names the processes of a family.
 var killed = [...]string{"starter", "supervisor", "reaper", "program"}
 
-// killMark is a variable of the environment by which the processes of a run are found.
-const killMark = "ADVERB_TEST_KILLED"
+// These are variables of the environment by which the processes of a run are found. Runs with different settings of adverb
+// share no supervisor.
+const (
+	markApart  = "ADVERB_TEST_KILLED"
+	markShared = "TEST_KILLED"
+)
 
 // marked returns the processes of this host that have the mark.
 func marked(mark string) map[int]string {
@@ -117,16 +121,21 @@ func left(dirs ...string) (all []string) {
 
 // TestKills kills a process of a run at a random instant, again and again, while its program and a peer write to each
 // other: the program, the starter, the supervisor or the reaper. Nothing is left of the run, and the peer's QP ends in its
-// retries.
+// retries. The peer's supervisor serves the run too, or it does not.
 func TestKills(t *testing.T) {
 	needSupervisor(t)
+	t.Run("apart", func(t *testing.T) { kills(t, markApart) })
+	t.Run("shared", func(t *testing.T) { kills(t, markShared) })
+}
+
+func kills(t *testing.T, mark string) {
 	seed := *killSeedFlag
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
 	n := *killsFlag
 	if testing.Short() {
-		n = min(n, 8)
+		n = min(n, 4)
 	}
 	t.Logf("-killseed %d", seed)
 	// The host's other processes that have devices come and go, and the peer's supervisor has descriptors for them.
@@ -149,7 +158,7 @@ func TestKills(t *testing.T) {
 	var took, longest time.Duration // until a run is under way; until the peer's QP ends
 	round := func(i int) string {
 		t.Helper()
-		mark := fmt.Sprintf("%s=%d-%d", killMark, os.Getpid(), i)
+		mark := fmt.Sprintf("%s=%d-%d.", mark, os.Getpid(), i)
 		begun := time.Now()
 		x := startPeer(t, mark, "TMPDIR="+temp, "XDG_RUNTIME_DIR=")
 		under, met := make(chan string, 1), make(chan bool, 1)
@@ -173,7 +182,7 @@ func TestKills(t *testing.T) {
 			select {
 			case line := <-under:
 				if line != "running" {
-					t.Fatalf("round %d: got line %q, want that it runs", i, line)
+					t.Fatalf("round %d: got line %q, want that it runs\n%s\n%s", i, line, x.said(), y.said())
 				}
 			case <-time.After(tooltest.Patience):
 				t.Fatalf("round %d: the run does not begin", i)
@@ -198,7 +207,7 @@ func TestKills(t *testing.T) {
 		if <-met {
 			for line := y.line(); !strings.HasPrefix(line, "ended "); line = y.line() {
 				if line != "running" {
-					t.Fatalf("%s: the peer says %q", what, line)
+					t.Fatalf("%s: the peer says %q\n%s", what, line, y.said())
 				}
 			}
 			longest = max(longest, time.Since(begun)-at)

@@ -76,6 +76,17 @@ func (r *running) line() string {
 	return ""
 }
 
+// said ends a run that is not as it should be, and returns what it has said on standard error.
+func (r *running) said() string {
+	r.in.Close()
+	select {
+	case <-r.end:
+	case <-time.After(tooltest.Patience):
+		return "it does not end"
+	}
+	return r.cmd.ProcessState.String() + ": " + r.stderr.String()
+}
+
 // expect fails the test unless the next line begins so.
 func (r *running) expect(begin string) string {
 	r.t.Helper()
