@@ -82,6 +82,9 @@ func outside() (int, error) {
 	if text, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("%v: %w: %s", build, err, text)
 	}
+	if err := buildStatic(context.Background(), tree.Root, work); err != nil {
+		return 1, err
+	}
 	if err := fetchSuite(context.Background(), work); err != nil {
 		if err := os.WriteFile(filepath.Join(work, noSuite), []byte(err.Error()), 0o644); err != nil {
 			return 1, err
@@ -140,12 +143,18 @@ func prepareInside(root string) error {
 			return err
 		}
 	}
+	static := filepath.Join(os.TempDir(), filepath.Base(staticPath))
 	for from, to := range map[string]string{
 		filepath.Join(os.TempDir(), "adverb"): adverb,
+		static:                                staticPath,
 		"testdata/ranks.py":                   "/run/ranks.py",
 		"testdata/suite.py":                   "/run/suite.py",
+		"testdata/dat.conf":                   "/run/dat.conf",
 	} {
 		text, err := os.ReadFile(from)
+		if from == static && errors.Is(err, fs.ErrNotExist) {
+			continue // there is no compiler
+		}
 		if err != nil {
 			return err
 		}

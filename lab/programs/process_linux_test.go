@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/watch"
 	"github.com/adverb-rdma/adverb/lab/agent"
 )
 
@@ -115,11 +116,9 @@ func (p *process) signal(sig syscall.Signal) error { return p.cmd.Process.Signal
 // wait waits until the program has ended.
 func (p *process) wait() { <-p.done }
 
-// listens waits until the program listens on a TCP port, and reports whether the program listens. A program that ends
-// before does not listen.
-func (p *process) listens(ctx context.Context, port int) error {
+// whileRuns returns a context that ends with the program.
+func (p *process) whileRuns(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	go func() {
 		select {
 		case <-p.done:
@@ -127,7 +126,48 @@ func (p *process) listens(ctx context.Context, port int) error {
 		case <-ctx.Done():
 		}
 	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// listens waits until the program listens on a TCP port. A program that ends before is an error.
+func (p *process) listens(ctx context.Context, port int) error {
+	ctx, cancel := p.whileRuns(ctx)
+	defer cancel()
 	return agent.AwaitTCP(ctx, port)
+}
+
+// listensCM waits until the program listens on a port of address by the connection manager, as adverb res shows. A program
+// that listens on all addresses has a listener for each, and not all of them begin at once. A program that ends before is
+// an error.
+func (p *process) listensCM(ctx context.Context, port int) error {
+	ctx, cancel := p.whileRuns(ctx)
+	defer cancel()
+	at := fmt.Sprintf("%s:%d", address, port)
+	err := agent.Poll(ctx, func() bool {
+		programs, _, err := watch.Ask(ctx, watch.WantRes)
+		if err != nil {
+			return false
+		}
+		for _, program := range programs {
+			for _, d := range program.Devices {
+				if slices.ContainsFunc(d.CMID, func(id watch.CMID) bool { return id.State == "LISTEN" && id.Local == at }) {
+					return true
+				}
+			}
+		}
+		return false
+	})
+	if err != nil {
+		return fmt.Errorf("wait for a listener of the connection manager on %s: %w", at, err)
+	}
+	return nil
+}
+
+// prints waits until the program has printed text. A program that ends before is an error.
+func (p *process) prints(ctx context.Context, text string) error {
+	ctx, cancel := p.whileRuns(ctx)
+	defer cancel()
+	return p.output.await(ctx, text)
 }
 
 // report returns everything that is known about a program, for messages.

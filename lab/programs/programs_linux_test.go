@@ -1,11 +1,18 @@
 package programs
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 )
+
+// interrupted is the exit status of our tool after a signal that ends it in order.
+const interrupted = 130
 
 // end is how one end of a row runs.
 type end int
@@ -21,8 +28,11 @@ func TestPrograms(t *testing.T) {
 	for _, f := range table {
 		for _, r := range f.rows {
 			t.Run(strings.ReplaceAll(r.program+" "+r.args+" "+r.client, " ", "_"), func(t *testing.T) {
+				if r.program == staticPath {
+					needStatic(t)
+				}
 				switch {
-				case r.port == 0:
+				case !r.pair():
 					r.try(t, none, run)
 				case r.tool == "":
 					r.try(t, run, run)
@@ -36,18 +46,51 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// argv returns the command line of an end. Our tool calls a device rxe_eth0 soft_eth0.
-func (r row) argv(as end, more ...string) []string {
-	args := append(strings.Fields(r.args), more...)
-	if as == run {
-		return append([]string{adverb, "run", r.program}, args...)
+// argv returns the command line of an end, whose program has a name and arguments. Our tool calls a device rxe_eth0
+// soft_eth0.
+func (r row) argv(as end, program, args string) []string {
+	list := strings.Fields(strings.ReplaceAll(args, "ADDR", address))
+	switch {
+	case as == run && r.ready != "": // a C program's lines come late without a terminal
+		return append([]string{adverb, "run", "stdbuf", "-oL", program}, list...)
+	case as == run:
+		return append([]string{adverb, "run", program}, list...)
 	}
-	for i, a := range args {
+	for i, a := range list {
 		if name, ok := strings.CutPrefix(a, "rxe_"); ok {
-			args[i] = "soft_" + name
+			list[i] = "soft_" + name
 		}
 	}
-	return append([]string{adverb, r.tool}, args...)
+	return append([]string{adverb, r.tool}, list...)
+}
+
+// serverArgv returns the server's command line, or that of the program that is alone.
+func (r row) serverArgv(as end) []string {
+	args := r.args + " " + r.server
+	if as == tool {
+		args += " " + r.toolServer
+	}
+	return r.argv(as, r.program, args)
+}
+
+// clientArgv returns the client's command line.
+func (r row) clientArgv(as end) []string {
+	args := r.args + " ADDR " + r.client
+	if strings.Contains(r.client, "ADDR") || r.ready != "" {
+		args = r.args + " " + r.client
+	}
+	return r.argv(as, cmp.Or(r.peer, r.program), args)
+}
+
+// awaitServer waits until a server is ready for its client.
+func (r row) awaitServer(ctx context.Context, p *process) error {
+	switch {
+	case r.port != 0:
+		return p.listens(ctx, r.port)
+	case r.cm != 0:
+		return p.listensCM(ctx, r.cm)
+	}
+	return p.prints(ctx, r.ready)
 }
 
 // try runs a row's program, with a server first if there is one.
@@ -57,16 +100,23 @@ func (r row) try(t *testing.T, server, client end) {
 	defer cancel()
 	env := strings.Fields(r.env)
 	var ends []*process
-	var more []string
+	argv := r.serverArgv(client)
 	if server != none {
-		p := start(ctx, t, env, r.argv(server)...)
+		p := start(ctx, t, env, r.serverArgv(server)...)
 		ends = append(ends, p)
-		if err := p.listens(ctx, r.port); err != nil {
+		if err := r.awaitServer(ctx, p); err != nil {
 			t.Fatalf("%v\n%s", err, p.report())
 		}
-		more = append([]string{address}, strings.Fields(r.client)...)
+		argv = r.clientArgv(client)
 	}
-	last := start(ctx, t, env, r.argv(client, more...)...)
+	for range r.clients - 1 {
+		p := start(ctx, t, env, argv...)
+		ends = append(ends, p)
+		if server != tool {
+			p.wait()
+		}
+	}
+	last := start(ctx, t, env, argv...)
 	if r.until != "" {
 		if err := last.output.await(ctx, r.until); err != nil {
 			t.Fatalf("%v\n%s", err, last.report())
@@ -77,6 +127,9 @@ func (r row) try(t *testing.T, server, client end) {
 	}
 	last.wait()
 	told := last // the end that prints
+	for _, p := range ends[min(1, len(ends)):] {
+		p.wait()
+	}
 	if r.stays {
 		// Of two ends that are refused, one tells, and the other may get no more than the beginning of that.
 		if r.fails && !strings.Contains(last.output.String(), r.prints) {
@@ -94,11 +147,15 @@ func (r row) try(t *testing.T, server, client end) {
 		p.wait()
 	}
 	for _, p := range ends {
-		killed := p == last && r.until != "" || p != last && r.stays
+		killed := p == last && r.until != "" || p == ends[0] && r.stays
+		ended := killed && p.status.Signal == syscall.SIGTERM.String()
+		if killed && server == tool { // our tool goes in order
+			ended = ended || p.status.Signal == "" && (p.status.Code == 0 || p.status.Code == interrupted)
+		}
 		switch {
 		case ctx.Err() != nil:
 			t.Errorf("not over after %v", patience)
-		case killed && p.status.Signal == syscall.SIGTERM.String():
+		case ended:
 			continue
 		case killed:
 			t.Errorf("want an end by %v", syscall.SIGTERM)
@@ -113,5 +170,15 @@ func (r row) try(t *testing.T, server, client end) {
 			t.Log(p.report())
 		}
 		return
+	}
+	if r.copyOf != "" {
+		root := os.Getenv(treeEnv)
+		want, err := os.ReadFile(filepath.Join(root, r.copyOf))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(root, r.leaves)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("the copy: got %d bytes and error %v, want the %d of %s", len(got), err, len(want), r.copyOf)
+		}
 	}
 }

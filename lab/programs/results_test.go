@@ -53,8 +53,11 @@ func rows() (lines []string) {
 
 func (r row) arguments() string {
 	text := r.args
+	if r.server != "" {
+		text += "; the server's: " + r.server
+	}
 	if r.client != "" {
-		text = strings.TrimSpace(text + "; the client's: " + r.client)
+		text += "; the client's: " + r.client
 	}
 	if r.env != "" {
 		text = "with " + r.env + " " + text
@@ -64,13 +67,24 @@ func (r row) arguments() string {
 
 // ends says which ends a row has.
 func (r row) ends() string {
+	other := "itself"
+	if r.peer != "" {
+		other = "`" + r.peer + "`"
+	}
+	if r.clients != 0 {
+		other = fmt.Sprintf("itself, %d clients", r.clients)
+	}
 	switch {
-	case r.port == 0:
+	case !r.pair():
 		return ""
 	case r.tool == "":
-		return "itself"
+		return other
 	}
-	return "itself; `adverb " + r.tool + "` as server, and as client"
+	as := r.tool
+	if r.toolServer != "" {
+		as += " " + r.toolServer
+	}
+	return other + "; `adverb " + as + "` as server, and as client"
 }
 
 func (r row) result() string {

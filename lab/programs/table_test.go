@@ -6,35 +6,51 @@ type family struct {
 	rows []row
 }
 
-// row is a program with arguments: a line of docs/RUN.md.
+// row is a program with arguments: a line of docs/RUN.md. In arguments ADDR stands for the address of eth0.
 type row struct {
 	program string
 	env     string // variables, by spaces
-	args    string
-	// port is where a server listens on TCP before its client starts. 0 means that there is one program alone.
-	port int
-	// client are the client's arguments after the server's address.
+	args    string // of both ends
+	// server are the server's own arguments.
+	server string
+	// port is where a server listens on TCP before its client starts. cm is where a server listens by the connection
+	// manager. ready is what a server prints before its client starts. Without all three there is one program alone.
+	port, cm int
+	ready    string
+	// peer is the client, if the client is another program.
+	peer string
+	// client are the client's own arguments. The server's address comes before them, unless they have ADDR.
 	client string
+	// clients is how many clients the server has, if not one. All of them run at once if the server is our tool.
+	clients int
 	// stays says that the server serves until the server is killed.
 	stays bool
 	// tool is the command of adverb that takes each end's place in turn, if there is one.
 	tool string
+	// toolServer are arguments that our tool needs as a server, beside those of the program.
+	toolServer string
 	// until is output after which the program is killed.
 	until string
 	// fails says that each program exits with a status other than 0.
 	fails bool
 	// prints is text that the client, or the program that is alone, prints. Of two that fail, where the server stays, either may.
 	prints string
-	// leaves are files that the program leaves, by a fault of its own.
+	// leaves are files that the program leaves, by a fault of its own, or since that is its work.
 	leaves string
+	// copyOf is the file that leaves is a copy of.
+	copyOf string
 	// note names the row's need, or says why the row is refused.
 	note string
 }
 
+// pair reports whether a row has a server and a client.
+func (r row) pair() bool { return r.port != 0 || r.cm != 0 || r.ready != "" }
+
 // packages are those of the families, and those that the families' scripts need.
 var packages = []string{
-	"bash", "coreutils", "dash", "iproute2",
+	"bash", "coreutils", "dash", "iproute2", "libibverbs-dev", "libnl-3-dev", "libnl-route-3-dev",
 	"ibverbs-utils", "perftest", "python3-pyverbs", "libfabric-bin", "ucx-utils", "openmpi-bin", "python3-mpi4py", "qperf",
+	"rdmacm-utils", "fio", "dapl2-utils", "mpich",
 }
 
 // Where programs listen.
@@ -43,10 +59,17 @@ const (
 	ucx      = 13337
 	fabric   = 47592
 	qperf    = 19765
+	dtest    = 15828
+	cm       = 7471 // the programs of rdmacm-utils, if they have no other
+	rping    = 7174
+	rcopy    = 7427
+	fio      = 7890
 )
 
 const (
 	noXRC = "no XRC, as rxe"
+	noLID = "rsockets of datagrams know their own device by a LID, which no RoCE device has"
+	oneID = "a server in C mixes up clients that come at the same time, so they come one after the other"
 	noGRH = "asks for a path without a GID, which no RoCE device has: use `-cm 1`"
 	rcUCX = "UCX_TLS=rc_verbs,ud_verbs:aux UCX_NET_DEVICES=rxe_eth0:1"
 	udUCX = "UCX_TLS=ud_verbs UCX_NET_DEVICES=rxe_eth0:1"
@@ -60,6 +83,16 @@ func c(program, args, tool string) row {
 // p is c for perftest. Without -F its programs end with "Can't produce a report" where a busy processor's clock seems
 // uneven.
 func p(program, args, tool string) row { return c(program, "-F "+args, tool) }
+
+// r is a row for perftest whose ends find each other by the connection manager.
+func r(program, args, tool string) row {
+	return row{program: program, args: "-d rxe_eth0 -F " + args, cm: pingpong, tool: tool}
+}
+
+// m returns a row of rdmacm-utils.
+func m(program, args, tool string) row {
+	return row{program: program, args: args, server: "-b ADDR", client: "-s ADDR", cm: cm, tool: tool}
+}
 
 var table = []family{
 	{"ibverbs-utils", []row{
@@ -105,10 +138,46 @@ var table = []family{
 		p("ib_write_lat", "-I 64 -s 64 -n 1000", ""),
 		p("ib_send_bw", "-D 1", ""),
 		p("ib_write_bw", "-D 1 -q 2", ""),
+		p("ib_send_bw", "-m 1024 -Q 10 -n 1000", ""),
+		p("ib_send_bw", "--retry_count=5 -u 16 -n 1000", ""),
+		r("ib_send_bw", "-z -n 1000", ""),
+		r("ib_write_bw", "-R -n 1000", "write_bw"),
+		r("ib_write_bw", "-R -q 4 -n 1000", "write_bw"),
+		r("ib_read_bw", "-R -n 1000", "read_bw"),
+		r("ib_send_lat", "-R -n 1000", "send_lat"),
+		r("ib_atomic_lat", "-R -n 1000", "atomic_lat"),
+		r("ib_send_bw", "-R -c UD -n 500 -r 512", "send_bw"),
+		r("ib_send_lat", "-R -c UD -n 1000", "send_lat"),
 		{program: "ib_write_bw", args: "-d rxe_eth0 -c XRC", port: pingpong, fails: true, leaves: xrcFiles, note: noXRC},
+	}},
+	{"libibverbs-dev", []row{
+		{program: staticPath, args: "rxe_eth0", prints: "written by a static program", note: "lab/programs/testdata/static.c with libibverbs.a and no dynamic loader"},
+	}},
+	{"rdmacm-utils", []row{
+		{program: "rping", server: "-s -a ADDR", client: "-c -a ADDR -C 100 -V -S 4096", args: "-S 4096", cm: rping, tool: "rping"},
+		{program: "rping", server: "-s -P -a ADDR", client: "-c -a ADDR -C 50 -V", clients: 8, cm: rping, stays: true, tool: "rping", note: oneID},
+		m("ucmatose", "", "cmatose"),
+		m("ucmatose", "-c 8 -C 20 -S 4000", "cmatose"),
+		m("ucmatose", "-P ib -m", ""),
+		m("udaddy", "", "udaddy").at(rping),
+		m("udaddy", "-c 4 -C 20 -S 512", "udaddy").at(rping),
+		{program: "mckey", args: "-m 239.1.2.3 -b ADDR -c 2 -C 5", ready: "receiving data transfers", client: "-s", tool: "mckey"},
+		{program: "mckey", args: "-m ff12::7 -b fd00:5::1", ready: "receiving data transfers", client: "-s"},
+		m("cmtime", "", "cmtime").served(),
+		m("rdma_server", "", "").from("rdma_client"),
+		m("rdma_xserver", "-c r", "").from("rdma_xclient"),
+		{program: "rdma_xserver", args: "-c x", fails: true, prints: "Operation not supported", note: noXRC},
+		m("rstream", "-S 65536 -C 10 -I 10 -T v", ""),
+		m("rstream", "-S 1000000 -C 5 -I 2 -T n", ""),
+		m("riostream", "-S 65536 -C 10 -I 10 -T v", ""),
+		m("riostream", "-S 1000000 -C 5 -I 2 -T a", ""),
+		{program: "rcopy", client: "/run/suite.py ADDR:/dev/shm/copy", cm: rcopy, stays: true, tool: "rcopy", toolServer: "--into /", leaves: "/dev/shm/copy", copyOf: "/run/suite.py"},
+		{program: "udpong", args: "-s ADDR", fails: true, prints: "rconnect", note: noLID},
 	}},
 	{"libfabric-bin", []row{
 		{program: "fi_info", args: "-p verbs", prints: "rxe_eth0-dgram"},
+		{program: "fi_pingpong", args: "-p verbs -e msg -d rxe_eth0", port: fabric, prints: "=10"},
+		{program: "fi_pingpong", args: "-p verbs;ofi_rxm -e rdm -d rxe_eth0 -c", port: fabric, prints: "=10"},
 		{program: "fi_pingpong", args: "-p verbs;ofi_rxd -e rdm -d rxe_eth0-dgram", port: fabric, prints: "=10"},
 		{program: "fi_pingpong", args: "-p verbs -e dgram -d rxe_eth0-dgram", port: fabric, prints: "=10"},
 	}},
@@ -128,6 +197,19 @@ var table = []family{
 		{program: "mpirun.openmpi", args: "--oversubscribe -n 4 --mca pml ucx -x UCX_TLS=ud,self -x UCX_NET_DEVICES=rxe_eth0:1 python3 /run/ranks.py", prints: "4 ranks agree"},
 		{program: "mpirun.openmpi", args: "--oversubscribe -n 4 --mca pml ob1 --mca btl openib,self --mca btl_openib_allow_ib 1 python3 /run/ranks.py", fails: true, note: "the connection scheme udcm of openib is for InfiniBand links alone"},
 	}},
+	{"mpich", []row{
+		{program: "mpirun.mpich", env: "UCX_TLS=rc_verbs,ud_verbs:aux,self UCX_NET_DEVICES=rxe_eth0:1", args: "-n 2 mpivars", prints: "MPI"},
+	}},
+	{"fio", []row{
+		f("--verb=write", "--verb=write --iodepth=16"),
+		f("--verb=read", "--verb=read --iodepth=4"),
+		{program: "fio", args: "--name=s --ioengine=rdma --hostname=ADDR --port=7890 --size=4m --rw=randwrite --verb=write", fails: true, prints: "can't be random", note: "the engine's own limit"},
+		{program: "fio", args: "--name=s --ioengine=rdma --hostname=ADDR --port=7890 --size=4m --rw=rw --verb=write", fails: true, prints: "must be read OR write", note: "the engine's own limit"},
+	}},
+	{"dapl2-utils", []row{
+		d("dtest", "-P rxe-cma"),
+		d("dtestx", "-P rxe-cma"),
+	}},
 	{"qperf", []row{
 		{program: "qperf", port: qperf, stays: true, client: "-t 1 rc_lat", fails: true, prints: "RTR", note: noGRH},
 		{program: "qperf", port: qperf, stays: true, client: "-t 1 uc_bw", fails: true, prints: "RTR", note: noGRH},
@@ -137,9 +219,32 @@ var table = []family{
 	}},
 }
 
+// f returns a row of fio's engine rdma: its server is a job that reads.
+func f(server, client string) row {
+	return row{program: "fio", args: "--ioengine=rdma --port=7890 --bs=64k --size=16m", server: "--name=r --rw=read " + server,
+		client: "--name=s --rw=write --hostname=ADDR " + client, cm: fio, prints: "err= 0"}
+}
+
+// d returns a row of uDAPL.
+func d(program, args string) row {
+	return row{program: program, env: "DAT_OVERRIDE=/run/dat.conf", args: args, client: "-h ADDR", port: dtest}
+}
+
+// at returns the row with another port.
+func (r row) at(port int) row { r.cm = port; return r }
+
+// served returns the row with a server that stays.
+func (r row) served() row { r.stays = true; return r }
+
+// from returns the row with another program as the client.
+func (r row) from(peer string) row { r.server, r.peer = "", peer; return r }
+
 // xrcFiles are the files that programs leave that found no XRC.
 const xrcFiles = tmp + "xrc_domain " + tmp + "xrc_domain_client " + tmp + "xrc_domain_server"
 
 const tmp = "/tmp" + "/"
+
+// staticPath is a program in C that has libibverbs in itself, in the tree.
+const staticPath = "/run/static"
 
 const udTells = "UCX takes a datagram of IPv4 only if its completion tells of the header, as ConnectX's does"
