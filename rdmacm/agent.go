@@ -8,9 +8,6 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// devicePort is the port of RoCE devices, which have no other.
-const devicePort = connector.DevicePort
-
 // agent has the things that the IDs of one device share: the connector, and the list of the IDs to
 // which a failure of the device is reported. Locks are taken in the order ID.mu, agent.mu.
 type agent struct {

@@ -242,10 +242,15 @@ func (f *follower) match(a *agent) (lost, found, again bool) {
 	return lost, found, again
 }
 
-// isActive reports whether a device's port is up.
+// isActive reports whether a port of a device is up.
 func isActive(dev *verbs.Device) bool {
-	attr, err := dev.QueryPort(devicePort)
-	return err == nil && attr.State == verbs.PortActive
+	dattr, err := dev.Query()
+	for port := 1; err == nil && port <= dattr.PhysPortCnt; port++ {
+		if attr, err := dev.QueryPort(port); err == nil && attr.State == verbs.PortActive {
+			return true
+		}
+	}
+	return false
 }
 
 // lacks reports whether the binding should have an address, and does not serve it.

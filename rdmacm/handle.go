@@ -71,6 +71,10 @@ func (id *ID) handle(ev connector.Event) {
 		id.report(Event{Type: EventEstablished, UD: UDParam(ev.Peer)})
 	case connector.NotFound:
 		id.notFound(&ev)
+	case connector.Joined:
+		id.joined(ev.Group, &ev.Peer)
+	case connector.NotJoined:
+		id.notJoined(ev.Group, ev.Err)
 	}
 }
 

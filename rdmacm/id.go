@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -125,7 +126,14 @@ func (id *ID) Device() *verbs.Device {
 }
 
 // Port returns the port of the device, counted from 1 (rdma_cm_id.port_num).
-func (id *ID) Port() int { return devicePort }
+func (id *ID) Port() int {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.agent == nil {
+		return connector.DevicePort
+	}
+	return connector.PortOf(id.agent.dev, id.local.Addr())
+}
 
 // PD returns the PD that IDs of the device share unless they are given one (rdma_cm_id.pd). It is
 // nil while the ID has no device.
@@ -245,7 +253,7 @@ func (id *ID) close(release func() error) error {
 		id.mu.Unlock()
 		return nil
 	}
-	if err := id.groups.leaveAll(); err != nil {
+	if err := id.leaveGroups(); err != nil {
 		defer id.mu.Unlock()
 		return id.error("close id", err)
 	}

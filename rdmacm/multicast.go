@@ -5,12 +5,14 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // group is a multicast group that an ID has joined.
 type group struct {
 	addr netip.Addr
+	gid  verbs.GID
 	qp   *verbs.QP // attached to it, or nil
 }
 
@@ -40,15 +42,42 @@ func (id *ID) JoinMulticast(to netip.Addr) error {
 	case id.groups.index(to) >= 0:
 		return id.error(op, verbs.Errorf(verbs.ErrBusy, "the ID is a member of %v already", to))
 	}
-	if id.qp != nil {
-		if err := id.qp.AttachMcast(verbs.GIDFromAddr(to)); err != nil {
-			id.report(id.failed(EventMulticastError, op, statusInvalid, err))
-			return nil
-		}
+	d, err := id.conn.Join(to, id.options.tos)
+	if err != nil {
+		id.report(id.failed(EventMulticastError, op, statusInvalid, err))
+		return nil
 	}
-	id.groups = append(id.groups, group{to, id.qp})
-	id.report(Event{Type: EventMulticastJoin, UD: UDParam(id.conn.Group(to, id.options.tos))})
+	id.groups = append(id.groups, group{addr: to})
+	if d != nil {
+		id.joined(to, d)
+	}
 	return nil
+}
+
+// joined attaches the ID's QP to a group of which the ID is a member now. The caller holds id.mu.
+func (id *ID) joined(addr netip.Addr, d *connector.Datagram) {
+	i := id.groups.index(addr)
+	if i < 0 { // left meanwhile
+		return
+	}
+	g := &id.groups[i]
+	if g.gid = d.AH.DGID; id.qp != nil {
+		if err := id.qp.AttachMcast(g.gid); err != nil {
+			id.notJoined(addr, err)
+			return
+		}
+		g.qp = id.qp
+	}
+	id.report(Event{Type: EventMulticastJoin, UD: UDParam(*d)})
+}
+
+// notJoined forgets a group. The caller holds id.mu.
+func (id *ID) notJoined(addr netip.Addr, err error) {
+	if i := id.groups.index(addr); i >= 0 {
+		id.conn.Leave(addr)
+		id.groups = slices.Delete(id.groups, i, i+1)
+		id.report(id.failed(EventMulticastError, "join multicast group", statusInvalid, err))
+	}
 }
 
 // index returns where a group stands, or -1.
@@ -69,6 +98,7 @@ func (id *ID) LeaveMulticast(from netip.Addr) error {
 	if err := id.groups[i].leave(); err != nil {
 		return id.error(op, err)
 	}
+	id.conn.Leave(from)
 	id.groups = slices.Delete(id.groups, i, i+1)
 	return nil
 }
@@ -77,20 +107,22 @@ func (g group) leave() error {
 	if g.qp == nil {
 		return nil
 	}
-	err := g.qp.DetachMcast(verbs.GIDFromAddr(g.addr))
+	err := g.qp.DetachMcast(g.gid)
 	if errors.Is(err, verbs.ErrClosed) { // the program may have closed it
 		return nil
 	}
 	return err
 }
 
-// leaveAll leaves every group.
-func (gs *groups) leaveAll() error {
-	for len(*gs) > 0 {
-		if err := (*gs)[0].leave(); err != nil {
+// leaveGroups leaves every group. The caller holds id.mu.
+func (id *ID) leaveGroups() error {
+	for len(id.groups) > 0 {
+		g := id.groups[0]
+		if err := g.leave(); err != nil {
 			return err
 		}
-		*gs = (*gs)[1:]
+		id.conn.Leave(g.addr)
+		id.groups = id.groups[1:]
 	}
 	return nil
 }

@@ -213,7 +213,7 @@ func (id *ID) SetQPType(t verbs.QPType) error {
 func (id *ID) DestroyQP() error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if err := id.groups.leaveAll(); err != nil {
+	if err := id.leaveGroups(); err != nil {
 		return id.error("destroy qp", err)
 	}
 	return id.error("destroy qp", id.queuePair.destroy())

@@ -7,7 +7,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// DevicePort is the port of RoCE devices, which have no other.
+// DevicePort is the port of software devices, which have no other.
 const DevicePort = 1
 
 const hopLimit = 64
@@ -22,8 +22,11 @@ func Unserved(dev *verbs.Device, at netip.AddrPort, cause error) {
 }
 
 // Addrs returns the addresses from which a device can connect: those of its RoCE v2 GIDs, or those of
-// an iWARP device's network interface.
+// an iWARP device's network interface. Of a device of the kernel's they are those that the kernel connects from.
 func Addrs(dev *verbs.Device) ([]netip.Addr, error) {
+	if k, ok := kernelOf(dev); ok {
+		return kernelAddrs(dev, k)
+	}
 	if c, ok := carrierOf(dev); ok {
 		return c.Addrs(), nil
 	}
@@ -42,6 +45,10 @@ func Addrs(dev *verbs.Device) ([]netip.Addr, error) {
 
 // CheckAddr fails with ENODEV unless a device can connect from an address.
 func CheckAddr(dev *verbs.Device, addr netip.Addr) error {
+	if k, ok := kernelOf(dev); ok {
+		_, err := portWith(dev, k, addr)
+		return err
+	}
 	if c, ok := carrierOf(dev); ok {
 		return checkAddr(dev, c, addr)
 	}
@@ -49,15 +56,28 @@ func CheckAddr(dev *verbs.Device, addr netip.Addr) error {
 	return err
 }
 
+// PortOf returns the port of a device that has an address.
+func PortOf(dev *verbs.Device, addr netip.Addr) int {
+	if k, ok := kernelOf(dev); ok {
+		if port, err := portWith(dev, k, addr); err == nil {
+			return port
+		}
+	}
+	return DevicePort
+}
+
 // gidIndex returns where an address stands in a device's GID table, or ENODEV.
-func gidIndex(dev *verbs.Device, addr netip.Addr) (int, error) {
-	attr, err := dev.QueryPort(DevicePort)
+func gidIndex(dev *verbs.Device, addr netip.Addr) (int, error) { return gidAt(dev, DevicePort, addr) }
+
+// gidAt is gidIndex for a port of the device.
+func gidAt(dev *verbs.Device, port int, addr netip.Addr) (int, error) {
+	attr, err := dev.QueryPort(port)
 	if err != nil {
 		return 0, err
 	}
 	gid := verbs.GIDFromAddr(addr)
 	for i := range attr.GIDTableLen {
-		if e, err := dev.Provider().GID(DevicePort, i); err == nil && e.GID == gid && e.Type == verbs.GIDTypeRoCEv2 {
+		if e, err := dev.Provider().GID(port, i); err == nil && e.GID == gid && e.Type == verbs.GIDTypeRoCEv2 {
 			return i, nil
 		}
 	}

@@ -254,9 +254,12 @@ func (c *ibConn) Close() {
 	})
 }
 
-// Group says how datagrams go from this end's address to a multicast group.
-func (c *ibConn) Group(group netip.Addr, tos uint8) Datagram {
+// Join implements Conn. RoCE derives all of it from the group's address, and the device joins when a QP is attached.
+func (c *ibConn) Join(group netip.Addr, tos uint8) (*Datagram, error) {
 	c.c.mu.Lock()
 	defer c.c.mu.Unlock()
-	return Datagram{AH: ahAttr(group, c.sgid, tos), QPN: multicastQPN, QKey: UDQKey}
+	return &Datagram{AH: ahAttr(group, c.sgid, tos), QPN: multicastQPN, QKey: UDQKey}, nil
 }
+
+// Leave implements Conn.
+func (c *ibConn) Leave(netip.Addr) {}

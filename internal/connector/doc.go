@@ -25,6 +25,8 @@
 //	here              kernel's manager (ucma)           iWARP, over TCP (MPA)
 //	Addrs             its GIDs                          its network interface's addresses
 //	Open              open /dev/infiniband/rdma_cm      a goroutine for the events
+//	Addrs without IP  those that BIND takes for it
+//	GIDs
 //	Limits            those of its messages             508 bytes each way, beside the depths
 //	Claim             CREATE_ID, BIND                   bind
 //	Port.Listen       LISTEN                            listen, accept, read the MPA request
@@ -39,11 +41,12 @@
 //	Reject            REJECT                            write the MPA reply, with its reject bit
 //	Disconnect        DISCONNECT                        shut the stream down
 //	Close             DESTROY_ID                        close
+//	Join, Leave       JOIN_MCAST, LEAVE_MCAST           nothing: the device has no groups
 //	Event             GET_EVENT                         what the stream brings
 //
 // Three things are not here, on purpose. An ID moves to another event channel in rdmacm alone,
 // since a Conn knows only the function that takes its events. A peer's address is resolved by
-// Connect, and a connector that finds no way to it reports Unreachable. A device becomes a member of
-// a multicast group when a QP is attached, which is a verb, and a Conn says only how to send to
-// the group.
+// Connect, and a connector that finds no way to it reports Unreachable. A software device becomes a
+// member of a multicast group when a QP is attached, which is a verb, and Join says only how to send
+// to the group. The kernel joins for its devices.
 package connector

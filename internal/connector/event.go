@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/adverb-rdma/adverb/internal/cm"
@@ -38,6 +39,12 @@ const (
 
 	// NotFound: the peer refuses to name a QP, with Reason, a SIDR status, and Peer.PrivateData.
 	NotFound
+
+	// Joined: this end is a member of Group, to which datagrams go by Peer.
+	Joined
+
+	// NotJoined: Group cannot be joined, because of Err.
+	NotJoined
 )
 
 // Event is a change of a Conn. The receiver may keep its slices.
@@ -49,7 +56,8 @@ type Event struct {
 	Info     []byte // depends on the reason, such as the peer's MTU
 	TimedOut bool
 	Port     uint16 // of Established, where the network has the ports: that of this end, which may be another than was asked for; or 0
-	Err      error  // of Rejected, Unreachable and Disconnected: the cause, where it is known
+	Err      error  // of Rejected, Unreachable, Disconnected and NotJoined: the cause, where it is known
+	Group    netip.Addr
 
 	// Confirmation is the private data of the peer's last message, of Established at the accepting end. It
 	// is nil if the connection's first packet has established it, and empty if the peer's wish to end it

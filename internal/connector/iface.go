@@ -75,8 +75,11 @@ type Conn interface {
 	// For some minutes this device's next connections to the peer's address ask for this path MTU. iWARP has
 	// no use for it.
 	LimitMTU(fits verbs.MTU)
-	// Group says how datagrams go from this end's address to a multicast group.
-	Group(group netip.Addr, tos uint8) Datagram
+	// Join makes this end a member of a multicast group, and says how datagrams go there from this end's address. If
+	// it says nothing, with no error, Joined follows, or NotJoined.
+	Join(group netip.Addr, tos uint8) (*Datagram, error)
+	// Leave undoes Join. Joined and NotJoined may still come.
+	Leave(group netip.Addr)
 	// QPAttr returns the attributes with which a QP goes to INIT, RTR or RTS, as far as the ends have
 	// agreed on them. An empty mask says that there is nothing to modify: the connector takes the QP
 	// there itself. How many READs and atomics may be outstanding is in the mask, and left to the

@@ -1,7 +1,10 @@
 package connector
 
 import (
+	"net"
+	"net/netip"
 	"os"
+	"syscall"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -13,7 +16,71 @@ type KernelManaged interface {
 	OpenCM() (*os.File, error)
 }
 
+// IsKernels reports whether the kernel's connection manager makes the connections of a device.
+func IsKernels(dev *verbs.Device) bool {
+	_, ok := kernelOf(dev)
+	return ok
+}
+
 func kernelOf(dev *verbs.Device) (KernelManaged, bool) {
 	k, ok := dev.Provider().(KernelManaged)
 	return k, ok
+}
+
+// kernelAddrs are the addresses of the RoCE v2 GIDs of a device's ports. A device that has none, of iWARP or InfiniBand,
+// has those addresses of the host that the kernel's connection manager takes for it.
+func kernelAddrs(dev *verbs.Device, k KernelManaged) (addrs []netip.Addr, err error) {
+	err = eachPort(dev, func(port int) error {
+		es, err := dev.GIDs(port)
+		for _, e := range es {
+			if e.Type == verbs.GIDTypeRoCEv2 {
+				addrs = append(addrs, e.GID.Addr())
+			}
+		}
+		return err
+	})
+	if err != nil || len(addrs) > 0 {
+		return addrs, err
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range all {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue
+		}
+		if _, err := askKernel(dev, k, p.Addr().Unmap()); err == nil {
+			addrs = append(addrs, p.Addr().Unmap())
+		}
+	}
+	return addrs, nil
+}
+
+// portWith returns the port of a kernel's device that has an address: by its RoCE v2 GIDs or, failing these, by the
+// kernel's connection manager. It fails with ENODEV.
+func portWith(dev *verbs.Device, k KernelManaged, addr netip.Addr) (found int, err error) {
+	err = eachPort(dev, func(port int) error {
+		if _, err := gidAt(dev, port, addr); err == nil {
+			found = port
+		}
+		return nil
+	})
+	if err != nil || found > 0 {
+		return found, err
+	}
+	if found, err = askKernel(dev, k, addr); err != nil {
+		return 0, verbs.Errorf(syscall.ENODEV, "device %s has no address %v: %w", dev.Name(), addr, err)
+	}
+	return found, nil
+}
+
+// eachPort calls f for the ports of a device, until it fails.
+func eachPort(dev *verbs.Device, f func(port int) error) error {
+	attr, err := dev.Query()
+	for port := 1; err == nil && port <= attr.PhysPortCnt; port++ {
+		err = f(port)
+	}
+	return err
 }

@@ -27,7 +27,9 @@ import (
 //	Event     <-- dispatch <-- GET_EVENT, on one goroutine
 type kernelConnector struct {
 	dev     *verbs.Device
+	kernel  KernelManaged
 	guid    verbs.GUID
+	iwarp   bool
 	watcher Watcher
 	file    *os.File
 	raw     syscall.RawConn
@@ -50,6 +52,18 @@ type kernelID struct {
 
 // openKernel brings a connector for a device of the kernel's into service.
 func openKernel(dev *verbs.Device, k KernelManaged, w Watcher) (Connector, error) {
+	c, err := newKernel(dev, k)
+	if err != nil {
+		return nil, err
+	}
+	c.watcher = w
+	dev.Report(c)
+	go c.run()
+	return c, nil
+}
+
+// newKernel makes a connector whose calls work, and which gets no events.
+func newKernel(dev *verbs.Device, k KernelManaged) (*kernelConnector, error) {
 	attr, err := dev.Query()
 	if err != nil {
 		return nil, err
@@ -63,10 +77,34 @@ func openKernel(dev *verbs.Device, k KernelManaged, w Watcher) (Connector, error
 		f.Close()
 		return nil, err
 	}
-	c := &kernelConnector{dev: dev, guid: attr.NodeGUID, watcher: w, file: f, raw: raw, ended: make(chan struct{}), ids: map[uint64]*kernelID{}, ports: map[netip.AddrPort]*kernelPort{}, conns: map[*kernelConn]bool{}}
-	dev.Report(c)
-	go c.run()
-	return c, nil
+	return &kernelConnector{dev: dev, kernel: k, guid: attr.NodeGUID, iwarp: dev.Info().Transport == verbs.TransportIWARP, file: f, raw: raw, ended: make(chan struct{}), ids: map[uint64]*kernelID{}, ports: map[netip.AddrPort]*kernelPort{}, conns: map[*kernelConn]bool{}}, nil
+}
+
+// askKernel returns the port of a device from which the kernel would connect, if it is of an address. The kernel knows the
+// interfaces of iWARP and InfiniBand devices, whose GIDs have no IP addresses.
+func askKernel(dev *verbs.Device, k KernelManaged, addr netip.Addr) (int, error) {
+	c, err := newKernel(dev, k)
+	if err != nil {
+		return 0, err
+	}
+	defer c.file.Close()
+	id, err := c.create(wire.PortSpaceTCP, verbs.QPTypeRC, nil)
+	if err != nil {
+		return 0, err
+	}
+	if err := id.bind(netip.AddrPortFrom(addr, 0)); err != nil {
+		return 0, err
+	}
+	resp, err := id.query()
+	if err == nil && verbs.GUID(resp.NodeGUID) != c.guid {
+		err = verbs.Errorf(syscall.ENODEV, "the kernel has it for another device")
+	}
+	return int(resp.PortNum), err
+}
+
+func (id *kernelID) bind(at netip.AddrPort) error {
+	a, size := sockaddr(at)
+	return id.c.do(uapi.CMBind, uapi.CMBindArg{ID: id.number, AddrSize: size, Addr: a})
 }
 
 // run dispatches events.
@@ -199,16 +237,20 @@ func (id *kernelID) set(option uint32, value []byte) error {
 
 // addresses asks for the ends of an ID, and for the device that the ID has.
 func (id *kernelID) addresses() (local, remote netip.AddrPort, guid verbs.GUID, err error) {
-	var resp uapi.CMQueryAddrResp
-	err = id.c.call(uapi.CMQuery, func(at uint64) any {
-		return uapi.CMQueryArg{Response: at, ID: id.number, Option: uapi.CMQueryAddr}
-	}, &resp)
+	resp, err := id.query()
 	if err != nil {
 		return local, remote, guid, err
 	}
 	local, err1 := addrOf(resp.SrcAddr[:])
 	remote, err2 := addrOf(resp.DstAddr[:])
 	return local, remote, verbs.GUID(resp.NodeGUID), errors.Join(err1, err2)
+}
+
+func (id *kernelID) query() (resp uapi.CMQueryAddrResp, err error) {
+	err = id.c.call(uapi.CMQuery, func(at uint64) any {
+		return uapi.CMQueryArg{Response: at, ID: id.number, Option: uapi.CMQueryAddr}
+	}, &resp)
+	return resp, err
 }
 
 // addrOf reads an address of the kernel's.
@@ -238,10 +280,7 @@ func sockaddr(a netip.AddrPort) (b uapi.SockaddrStorage, size uint16) {
 }
 
 // Serve implements Connector. The kernel serves all addresses.
-func (c *kernelConnector) Serve(addr netip.Addr) error {
-	_, err := gidIndex(c.dev, addr)
-	return err
-}
+func (c *kernelConnector) Serve(addr netip.Addr) error { return CheckAddr(c.dev, addr) }
 
 // Limits implements Connector. They are those of the InfiniBand connection manager, which the kernel has too.
 func (c *kernelConnector) Limits() Limits {
@@ -292,8 +331,7 @@ func (c *kernelConnector) Claim(ps PortSpace, addr netip.Addr, port uint16, shar
 		err = id.set(uapi.OptionIDReuseAddr, binary.NativeEndian.AppendUint32(nil, 1))
 	}
 	if err == nil {
-		a, size := sockaddr(p.at)
-		err = c.do(uapi.CMBind, uapi.CMBindArg{ID: id.number, AddrSize: size, Addr: a})
+		err = id.bind(p.at)
 	}
 	if err != nil {
 		id.destroy()

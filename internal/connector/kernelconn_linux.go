@@ -21,6 +21,10 @@ type kernelConn struct {
 	ps    PortSpace
 	typ   verbs.QPType // from Connect or the request on
 	asked bool         // by the peer
+	from  netip.Addr   // of NewConn
+	port  int          // of the device, that has it
+
+	groups kernelGroups
 
 	mu            sync.Mutex
 	handle        func(Event)
@@ -37,10 +41,11 @@ const resolveTime = 2000
 
 // NewConn implements Connector. The ID comes with Connect, which knows the type of QP.
 func (c *kernelConnector) NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (Conn, error) {
-	if _, err := gidIndex(c.dev, from); err != nil {
+	port, err := portWith(c.dev, c.kernel, from)
+	if err != nil {
 		return nil, err
 	}
-	return &kernelConn{c: c, ps: ps, handle: handle}, nil
+	return &kernelConn{c: c, ps: ps, from: from, port: port, handle: handle}, nil
 }
 
 // Serve implements Conn. The kernel's QPs are of the one device, however often it is open.
@@ -48,8 +53,7 @@ func (c *kernelConn) Serve(dev *verbs.Device, from netip.Addr) error {
 	if _, ok := kernelOf(dev); !ok {
 		return verbs.Errorf(syscall.ENODEV, "device %s is not the kernel's", dev.Name())
 	}
-	_, err := gidIndex(dev, from)
-	return err
+	return CheckAddr(dev, from)
 }
 
 // Connect implements Conn: RESOLVE_ADDR, RESOLVE_ROUTE and CONNECT follow one another, each with the event of the one before.
@@ -310,23 +314,20 @@ func (c *kernelConn) Close() {
 		c.c.count(c, false)
 		id.destroy()
 	}
+	if !closed {
+		c.groups.close()
+	}
 }
 
 // LimitMTU implements Conn. The kernel asks for the path MTU of its route.
 func (c *kernelConn) LimitMTU(verbs.MTU) {}
 
-// Group implements Conn. RoCE derives all of it from the group's address.
-func (c *kernelConn) Group(group netip.Addr, tos uint8) Datagram {
-	sgid, err := gidIndex(c.c.dev, c.local.Addr())
-	if err != nil {
-		sgid = 0
-	}
-	return Datagram{AH: ahAttr(group, sgid, tos), QPN: multicastQPN, QKey: UDQKey}
-}
-
 // QPAttr implements Conn. Before the kernel knows the device, INIT has the attributes that fit each device of RoCE.
 func (c *kernelConn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
 	a := verbs.QPAttr{State: to}
+	if c.c.iwarp && to != verbs.QPStateInit { // the kernel takes the QP there
+		return a, 0, nil
+	}
 	if typ == verbs.QPTypeUD && to != verbs.QPStateInit {
 		if to == verbs.QPStateRTS {
 			return a, verbs.MaskState | verbs.MaskSQPSN, nil
@@ -347,7 +348,7 @@ func (c *kernelConn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, v
 	case to != verbs.QPStateInit:
 		return a, 0, ErrNoPeer
 	}
-	a.Port = DevicePort
+	a.Port = max(c.port, DevicePort)
 	mask := verbs.MaskState | verbs.MaskPKeyIndex | verbs.MaskPort
 	if typ == verbs.QPTypeUD {
 		a.QKey = UDQKey

@@ -402,8 +402,11 @@ func (c *tcpConn) Close() {
 	}
 }
 
-// Group implements Conn. Nothing can be sent to a group: the device refuses QPs and address handles for it.
-func (c *tcpConn) Group(netip.Addr, uint8) Datagram { return Datagram{} }
+// Join implements Conn. Nothing can be sent to a group: the device refuses QPs and address handles for it.
+func (c *tcpConn) Join(netip.Addr, uint8) (*Datagram, error) { return &Datagram{}, nil }
+
+// Leave implements Conn.
+func (c *tcpConn) Leave(netip.Addr) {}
 
 // QPAttr implements Conn. The program's QP goes to INIT, and Attach takes it to RTS.
 func (c *tcpConn) QPAttr(_ verbs.QPType, to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
