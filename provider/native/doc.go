@@ -21,5 +21,6 @@
 // [verbs.PD.RegMR] stays pinned until Close: Go's collector neither frees nor reuses it, and a region of a part of an
 // object keeps the whole object. Both count against RLIMIT_MEMLOCK.
 //
-// The devices have no QP1, which is the kernel's, so package rdmacm leaves them out. Connect QPs by hand.
+// The devices have no QP1, which is the kernel's. So the kernel makes the connections of package rdmacm, which needs its
+// module rdma_ucm, and /dev/infiniband/rdma_cm.
 package native

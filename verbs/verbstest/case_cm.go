@@ -23,7 +23,7 @@ type cm struct {
 }
 
 func (s *Side) cm() *cm {
-	if _, err := s.Device.GSI(); err != nil && !s.iwarp() {
+	if _, err := s.Device.GSI(); err != nil && !s.iwarp() && !connector.IsKernels(s.Device) {
 		s.need(CM, err)
 	}
 	return &cm{s, rdmacm.NewEventChannel(s.Device)}

@@ -29,7 +29,7 @@ const (
 	Multicast
 	Atomics
 	Rereg
-	CM       // programs may have QP1, so package rdmacm works
+	CM       // programs may have QP1, or the kernel connects for them, so package rdmacm works
 	ByHand   // QPs go through their states by QP.Modify; on iWARP the connection manager takes them to RTS
 	ResizeCQ // CQ.Resize works
 
