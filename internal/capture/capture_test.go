@@ -15,6 +15,9 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/adverb-rdma/adverb/internal/capture"
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/pcap"
+	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
@@ -168,6 +171,7 @@ func TestLinksAndTunnels(t *testing.T) {
 		{"ERSPAN II", capture.LinkEthernet, ether(0x0800, ip4(47, slices.Concat(be(0x1000, 0x88be, 0, 1, 0x1000, 1, 0, 0), frame))), capture.ERSPAN, 0},
 		{"ERSPAN III", capture.LinkEthernet, ether(0x0800, ip4(47, slices.Concat(be(0x1000, 0x22eb, 0, 1, 0x2000, 1, 0, 0, 0, 0), frame))), capture.ERSPAN, 0},
 		{"ERSPAN III with a platform", capture.LinkEthernet, ether(0x0800, ip4(47, slices.Concat(be(0x1000, 0x22eb, 0, 1, 0x2000, 1, 0, 0, 0, 1, 0, 0, 0, 0), frame))), capture.ERSPAN, 0},
+		{"MPLS", capture.LinkEthernet, ether(0x8847, slices.Concat([]byte{0, 1, 0, 64, 0, 2, 1, 64}, ip)), 0, 0},
 		{"IP in IP", capture.LinkEthernet, ether(0x0800, ip4(4, ip)), capture.IPinIP, 0},
 		{"a tunnel in a tunnel", capture.LinkEthernet, ether(0x0800, ip4(4, udp4(4789, vxlan))), capture.VXLAN, 0},
 	} {
@@ -312,6 +316,85 @@ func TestKinds(t *testing.T) {
 	}
 	if _, got := d.Decode(capture.Frame{Link: capture.LinkRaw, Data: deep, Length: len(deep)}); got != capture.KindOther {
 		t.Errorf("100 tunnels in one another: got kind %d, want %d", got, capture.KindOther)
+	}
+}
+
+// Frames of other kinds have the fields that say what they are about.
+func TestContents(t *testing.T) {
+	var d capture.Decoder
+	decode := func(link capture.LinkType, data []byte, want capture.Kind) *capture.Packet {
+		t.Helper()
+		for n := range data {
+			d.Decode(capture.Frame{Link: link, Data: data[:n], Length: len(data)})
+		}
+		p, got := d.Decode(capture.Frame{Link: link, Data: data, Length: len(data)})
+		if got != want {
+			t.Errorf("got kind %d, want %d", got, want)
+		}
+		return p
+	}
+	pfc := slices.Concat(be(0x0101, 0b1000, 0, 0, 0, 0xffff, 0, 0, 0, 0), make([]byte, 26))
+	if p := decode(capture.LinkEthernet, ether(0x8808, pfc), capture.KindPause).Pause; p.Classes != 0b1000 || p.Quanta[3] != 0xffff || p.Quanta[2] != 0 {
+		t.Errorf("a pause of priority 3: %+v", p)
+	}
+	if p := decode(capture.LinkEthernet, ether(0x8808, be(1, 9)), capture.KindPause).Pause; p.Classes != 0xff || p.Quanta[7] != 9 {
+		t.Errorf("a pause of the link: %+v", p)
+	}
+	icmp := slices.Concat([]byte{3, 13, 0, 0, 0, 0, 0, 0}, udp4(4791, nil))
+	if i := decode(capture.LinkEthernet, ether(0x0800, ip4(1, icmp)), capture.KindICMP).ICMP; i.Type != 3 || i.Code != 13 || i.Port != 4791 || i.From.String() != "192.0.2.1" || i.Dst.String() != "192.0.2.2" {
+		t.Errorf("an ICMP message: %+v", i)
+	}
+	six := slices.Concat([]byte{0x60, 0, 0, 0, 0, 8, 17, 64}, make([]byte, 15), []byte{1}, make([]byte, 15), []byte{2}, be(9, 4791, 8, 0))
+	icmp6 := slices.Concat([]byte{0x60, 0, 0, 0, 0, 56, 58, 64}, make([]byte, 32), []byte{1, 4, 0, 0, 0, 0, 0, 0}, six)
+	if i := decode(capture.LinkRaw, icmp6, capture.KindICMP).ICMP; i.Type != 1 || i.Code != 4 || i.Port != 4791 || i.Src.String() != "::1" {
+		t.Errorf("an ICMPv6 message: %+v", i)
+	}
+	tcp := slices.Concat(be(1, 2, 0, 0, 0, 0, 5<<12, 0, 0, 0), []byte("hello"))
+	if p := decode(capture.LinkEthernet, append(ether(0x0800, ip4(6, tcp)), 0, 0), capture.KindTCP); string(p.Stream) != "hello" {
+		t.Errorf("a TCP segment: %q, want hello", p.Stream)
+	}
+	ip := one(t)[14:]
+	if f := decode(capture.LinkSLL, slices.Concat(be(4, 1, 6, 1, 2, 3, 0, 0x0800), ip), capture.KindRoCE).Frame; f.Direction != capture.Outbound {
+		t.Errorf("a cooked frame: direction %d, want outbound", f.Direction)
+	}
+	if f := decode(capture.LinkSLL2, slices.Concat(be(0x0800, 0, 0, 7, 1, 0x0006, 1, 2, 3, 0), ip), capture.KindRoCE).Frame; f.Direction != capture.Inbound || f.Interface != 7 {
+		t.Errorf("a cooked frame: direction %d, interface %d; want inbound, 7", f.Direction, f.Interface)
+	}
+	if p := decode(capture.LinkERF, erf(21, 0, one(t)), capture.KindRoCE); p.Version != capture.RoCEv2 || p.ICRC() != capture.ICRCGood {
+		t.Errorf("a record of a card's sniffer: version %d, ICRC %d", p.Version, p.ICRC())
+	}
+}
+
+// The packets of a link that this project's own writer records have directions.
+func TestDirections(t *testing.T) {
+	var file bytes.Buffer
+	w, err := pcap.New(&file, pcap.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := sim.New(sim.Config{})
+	open := func(name, addr string) link.Link {
+		a := netip.MustParseAddr(addr)
+		l, err := n.Netdev(name, a).Open(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		return w.Middleware()(l)
+	}
+	a, b := open("a", "10.0.0.1"), open("b", "10.0.0.2")
+	if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, 33)}}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.Recv(make([]link.Datagram, 1)); n != 1 || err != nil {
+		t.Fatalf("Recv = %d, %v; want 1", n, err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	list, err := frames(file.Bytes())
+	if err != nil || len(list) != 2 || list[0].Direction != capture.Outbound || list[1].Direction != capture.Inbound || list[0].Interface == list[1].Interface {
+		t.Errorf("%d frames, %v: %+v; want one outbound, and one inbound at another interface", len(list), err, list)
 	}
 }
 

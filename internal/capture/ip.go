@@ -123,8 +123,16 @@ func (d *Decoder) upper(protocol uint8, src, dst netip.Addr, b []byte, n, length
 	rest, left := b[n:], length-n
 	switch protocol {
 	case protocolTCP:
+		const tcpSize = 20
+		if len(rest) >= tcpSize {
+			if at := 4 * int(rest[12]>>4); at >= tcpSize && at <= len(rest) && at <= left {
+				d.p.Stream = rest[at:min(len(rest), left)]
+			}
+		}
 		return KindTCP
 	case protocolICMP, protocolICMPv6:
+		d.p.ICMP.From = src
+		d.icmp(rest)
 		return KindICMP
 	case protocolIPv4, protocolIPv6:
 		d.p.Tunnel = IPinIP
@@ -157,6 +165,29 @@ func (d *Decoder) upper(protocol uint8, src, dst netip.Addr, b []byte, n, length
 		return KindUDP
 	}
 	return KindOther
+}
+
+// icmp decodes an error message, which quotes a packet.
+func (d *Decoder) icmp(b []byte) {
+	const quote = 8
+	if len(b) < quote {
+		return
+	}
+	i := &d.p.ICMP
+	i.Type, i.Code = b[0], b[1]
+	b = b[quote:]
+	protocol, n := uint8(0), 0
+	switch {
+	case len(b) >= ipv4Size && b[0]>>4 == 4:
+		protocol, n = b[9], 4*int(b[0]&0xf)
+		i.Src, i.Dst = netip.AddrFrom4([4]byte(b[12:])), netip.AddrFrom4([4]byte(b[16:]))
+	case len(b) >= ipv6Size && b[0]>>4 == 6:
+		protocol, n = b[6], ipv6Size
+		i.Src, i.Dst = netip.AddrFrom16([16]byte(b[8:])), netip.AddrFrom16([16]byte(b[24:]))
+	}
+	if protocol == protocolUDP && n >= ipv4Size && len(b) >= n+4 {
+		i.Port = binary.BigEndian.Uint16(b[n+2:])
+	}
 }
 
 // inner decodes an Ethernet frame in a tunnel.

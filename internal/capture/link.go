@@ -13,6 +13,7 @@ const (
 	typeOldQinQ = 0x9100
 	typeIPv6    = 0x86dd
 	typePause   = 0x8808
+	typeMPLS    = 0x8847
 	typeRoCEv1  = 0x8915
 	typeBridged = 0x6558 // Ethernet in GRE and Geneve
 	typeERSPAN2 = 0x88be
@@ -23,6 +24,7 @@ const (
 const (
 	ethernetSize = 14
 	vlanSize     = 4
+	mplsSize     = 4
 	sllSize      = 16
 	sll2Size     = 20
 	loopSize     = 4
@@ -49,11 +51,14 @@ func (d *Decoder) link(t LinkType, b []byte, length int) Kind {
 		if len(b) < sllSize {
 			return KindCut
 		}
+		d.cooked(binary.BigEndian.Uint16(b))
 		return d.network(binary.BigEndian.Uint16(b[14:]), b[sllSize:], length-sllSize, 0)
 	case LinkSLL2:
 		if len(b) < sll2Size {
 			return KindCut
 		}
+		d.p.Frame.Interface = int(binary.BigEndian.Uint32(b[4:]))
+		d.cooked(uint16(b[10]))
 		return d.network(binary.BigEndian.Uint16(b), b[sll2Size:], length-sll2Size, 0)
 	case LinkERF:
 		return d.erf(b, length)
@@ -61,6 +66,15 @@ func (d *Decoder) link(t LinkType, b []byte, length int) Kind {
 		return d.infiniBand(b, length)
 	}
 	return KindOther
+}
+
+// cooked takes the packet type of a cooked capture.
+func (d *Decoder) cooked(t uint16) {
+	const outgoing = 4
+	d.p.Frame.Direction = Inbound
+	if t == outgoing {
+		d.p.Frame.Direction = Outbound
+	}
 }
 
 func (d *Decoder) ethernet(b []byte, length, depth int) Kind {
@@ -91,9 +105,36 @@ func (d *Decoder) network(t uint16, b []byte, length, depth int) Kind {
 	case typeARP:
 		return KindARP
 	case typePause:
-		return KindPause
+		return d.pause(b)
+	case typeMPLS:
+		for bottom := false; !bottom; b, length = b[mplsSize:], length-mplsSize {
+			if len(b) < mplsSize {
+				return KindCut
+			}
+			bottom = b[2]&1 != 0
+		}
+		return d.ip(b, length, depth+1)
 	}
 	return KindOther
+}
+
+// pause decodes a frame of Ethernet's flow control.
+func (d *Decoder) pause(b []byte) Kind {
+	const opcode, opcodePriority = 0x0001, 0x0101
+	be, p := binary.BigEndian, &d.p.Pause
+	switch {
+	case len(b) >= 4 && be.Uint16(b) == opcode:
+		p.Classes = 0xff
+		for i := range p.Quanta {
+			p.Quanta[i] = be.Uint16(b[2:])
+		}
+	case len(b) >= 4+2*len(p.Quanta) && be.Uint16(b) == opcodePriority:
+		p.Classes = b[3]
+		for i := range p.Quanta {
+			p.Quanta[i] = be.Uint16(b[4+2*i:])
+		}
+	}
+	return KindPause
 }
 
 // grh decodes a GRH and what follows it. before is the LRH in front of it, if any.
@@ -180,6 +221,13 @@ func (d *Decoder) erf(b []byte, length int) Kind {
 		}
 		return d.ethernet(b[erfEthernetAt:], max(length-erfEthernetAt, wire), 0)
 	case erfInfiniBand:
+		// The sniffer of a RoCE card's device has Ethernet frames in such records.
+		if len(b) >= ethernetSize {
+			switch binary.BigEndian.Uint16(b[12:]) {
+			case typeIPv4, typeIPv6, typeRoCEv1, typeVLAN, typeQinQ:
+				return d.ethernet(b, max(length, wire), 0)
+			}
+		}
 		return d.infiniBand(b, max(length, wire))
 	case erfIPv4, erfIPv6:
 		return d.ip(b, max(length, wire), 0)

@@ -59,8 +59,27 @@ type Packet struct {
 	Length    int         // of the whole datagram
 	Err       error       // a [wire.DecodeError] if Transport could not be decoded: then its BTH alone holds, if there is one
 
+	Pause  Pause  // of [KindPause]
+	ICMP   ICMP   // of [KindICMP]
+	Stream []byte // of [KindTCP]: the payload, as far as captured
+
 	ip    []byte                         // from the IP header, GRH or LRH to the BTH
 	front [maxMasked + wire.BTHSize]byte // space for ICRC
+}
+
+// Pause is a frame of Ethernet's flow control.
+type Pause struct {
+	Classes uint8     // a bit for each priority; all of a frame that stops the whole link
+	Quanta  [8]uint16 // for how long, in times of 512 bits; 0 lets the priority go on
+}
+
+// ICMP is an error message. Src, Dst and Port are of the packet that the message quotes; Port is 0 unless that was a UDP
+// datagram.
+type ICMP struct {
+	From       netip.Addr
+	Type, Code uint8
+	Src, Dst   netip.Addr
+	Port       uint16 // the destination's
 }
 
 // Cut reports whether a part of the packet was not captured.
@@ -90,7 +109,8 @@ type Decoder struct {
 	scratch []byte // a cut packet, filled up with zeros
 }
 
-// Decode decodes a frame. The packet holds until the next call, and only if kind is [KindRoCE].
+// Decode decodes a frame. The packet holds until the next call, and only if kind is [KindRoCE]. Of
+// other kinds the fields hold that name them.
 func (d *Decoder) Decode(f Frame) (p *Packet, kind Kind) {
 	d.p = Packet{Frame: f, Transport: wire.Packet{}}
 	kind = d.link(f.Link, f.Data, f.Length)

@@ -17,6 +17,7 @@ const (
 	blockPacket      = 6
 	byteOrderMagic   = 0x1a2b3c4d
 	optionEnd        = 0
+	optionFlags      = 2 // of a packet
 	optionResolution = 9
 	optionOffset     = 14
 
@@ -27,6 +28,8 @@ const (
 	packetFixed    = 20
 	simpleFixed    = 4
 	sectionFixed   = 16
+
+	directionMask = 3 // of a packet's flags
 
 	maxInterfaces = 1 << 16
 )
@@ -164,6 +167,7 @@ func (p *pcapng) block(kind uint32, b []byte) (f Frame, ok bool, err error) {
 		if err == nil {
 			i := p.interfaces[n]
 			f.Time = i.res.nanos(ticks) + i.offset*nanosecondsPerSecond
+			f.Direction = p.direction(b[packetFixed:], len(f.Data))
 		}
 		return f, err == nil, err
 	case blockSimple:
@@ -179,6 +183,28 @@ func (p *pcapng) block(kind uint32, b []byte) (f Frame, ok bool, err error) {
 		return f, err == nil, err
 	}
 	return f, false, nil // of statistics, names, secrets and others
+}
+
+// direction reads the flags among the options behind n bytes of data.
+func (p *pcapng) direction(b []byte, n int) Direction {
+	for at := (n + 3) &^ 3; at <= len(b)-4; {
+		option, n := p.order.Uint16(b[at:]), int(p.order.Uint16(b[at+2:]))
+		at += 4
+		if option == optionEnd || n > len(b)-at {
+			break
+		}
+		if option == optionFlags && n >= 4 {
+			switch p.order.Uint32(b[at:]) & directionMask {
+			case 1:
+				return Inbound
+			case 2:
+				return Outbound
+			}
+			break
+		}
+		at += (n + 3) &^ 3
+	}
+	return NoDirection
 }
 
 func (p *pcapng) frame(n, captured, length uint32, data []byte) (Frame, error) {

@@ -28,11 +28,22 @@ const (
 	LinkSLL2       LinkType = 276 // Linux's cooked capture, version 2
 )
 
+// Direction says which way a frame went at the host that captured it.
+type Direction uint8
+
+// The directions.
+const (
+	NoDirection Direction = iota // the file does not say
+	Inbound
+	Outbound
+)
+
 // Frame is a frame of a capture.
 type Frame struct {
 	Number    int   // counts from 1, as Wireshark does
 	Time      int64 // nanoseconds since 1970, 0 if the file has none
 	Interface int   // counts from 0; of a pcap file 0
+	Direction Direction
 	Link      LinkType
 	Data      []byte // as far as captured; holds until the next frame is read
 	Length    int    // on the wire; more than len(Data) if the frame was cut
