@@ -49,6 +49,7 @@ var floors = []struct {
 	{"cmd/adverb/internal/inspect", 8},
 	{"cmd/adverb/internal/version", 8},
 	{"cmd/adverb/internal/explain", 8},
+	{"cmd/adverb/internal/diagnose", 8},
 	{"cmd/adverb/internal/heir", 8},
 	{"cmd/adverb/internal/run", 8},
 	{"cmd/adverb/internal/cm", 7},
@@ -93,6 +94,7 @@ var floors = []struct {
 	{"internal/handover", 2},
 	{"internal/handover/handovertest", 2},
 	{"internal/watch", 2},
+	{"internal/diagnose", 2},
 	{"internal/queue", 2},
 	{"internal/limits", 2},
 

@@ -9,6 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cmtools"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/demo"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/devinfo"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/diagnose"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/explain"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/heir"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/inspect"
@@ -37,7 +38,7 @@ var commands = []*cli.Command{
 	perftest.ReadBW, perftest.ReadLat, perftest.AtomicBW, perftest.AtomicLat,
 	streams.Proxy, streams.Rcopy,
 	demo.Command,
-	explain.Command,
+	explain.Command, diagnose.Command,
 	run.Command,
 	bench.Command,
 	version.Command,

@@ -1,0 +1,370 @@
+package diagnose
+
+import (
+	"net/netip"
+
+	"github.com/adverb-rdma/adverb/internal/capture"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// Options of New.
+type Options struct {
+	// Redact replaces addresses, keys and payloads in the report. The same stands for the same.
+	Redact bool
+}
+
+// An Analyzer looks at the packets of one capture.
+type Analyzer struct {
+	names    names
+	found    collector
+	decoder  capture.Decoder
+	flows    map[flowKey]*flow
+	newest   *flow
+	oldest   *flow
+	ringSum  int
+	pairs    map[hostKey]*hosts
+	partners map[flowKey]flowKey // of connections that the connection manager has made
+	cm       conns
+	copies   copies
+	count    counts
+	paused   [8]pause
+	first    int64
+	last     int64
+	readErr  error
+	udKeys   map[flowKey]uint32 // the first Q_Key to a queue pair
+	byQP     map[flowKey]*conn
+	ulps     map[string]int // connections by what they carry
+
+	copiesSame   int // copies at one point that are the capture's
+	copiesFrames []int
+	lossesSeen   bool
+}
+
+// counts are what a report says of the whole capture.
+type counts struct {
+	frames, roce, cutRoCE, cut, native, fragments, mpa, arp, large int
+	good, otherID, bad, zero, uncheckedICRC                        int
+	secured, undecoded, trains, evicted, unpaired                  int
+	cm, requests, rcRequests, responses, repeats, acks, naks, rnrs int
+	ce, cnps                                                       int
+}
+
+type hostKey struct{ src, dst netip.Addr }
+
+// hosts is the packets from one host to another.
+type hosts struct {
+	key                           hostKey
+	back                          *hosts
+	kind                          capture.Version
+	packets, data                 int
+	v1, v2                        int
+	good, bad, zero, ce, notECT   int
+	cnps                          int
+	losses                        int
+	lastAt                        int64
+	lastFrame                     int
+	firstCE                       int64
+	firstCEFrame                  int
+	cnpAt                         int64
+	dataDSCP, cnpDSCP             uint8
+	ports                         [4]uint16
+	nports                        int
+	qps                           int
+	flows                         []*flow
+	translatedSrc, translatedDst  netip.Addr // the GIDs of a REQ for which ICRCs fit
+	badFinding, natFinding, other *Finding
+	attempts                      []int64 // that failed, or ended within a second
+	attemptFrames                 []int
+	icmp, congested, storm        *Finding
+	path                          pathCounts
+	answered                      bool // a request of this direction was
+}
+
+// New returns an Analyzer.
+func New(o Options) *Analyzer {
+	return &Analyzer{
+		names: names{redact: o.Redact}, flows: make(map[flowKey]*flow), pairs: make(map[hostKey]*hosts),
+		partners: make(map[flowKey]flowKey), udKeys: make(map[flowKey]uint32), byQP: make(map[flowKey]*conn), ulps: make(map[string]int),
+		cm: conns{byID: make(map[connKey]*conn)},
+	}
+}
+
+// Broken tells the Analyzer why the file could not be read to its end.
+func (a *Analyzer) Broken(err error) { a.readErr = err }
+
+// Frame takes the next frame.
+func (a *Analyzer) Frame(f capture.Frame) {
+	const large = 1600 // bytes: more than a frame of an MTU of 1500
+	p, kind := a.decoder.Decode(f)
+	c := &a.count
+	if c.frames == 0 {
+		a.first = f.Time
+	}
+	a.last = max(a.last, f.Time)
+	c.frames++
+	if f.Length > large {
+		c.large++
+	}
+	switch kind {
+	case capture.KindRoCE:
+		if !p.Src.IsValid() {
+			c.native++ // of InfiniBand, without addresses
+			return
+		}
+		a.roce(p)
+	case capture.KindICMP:
+		a.icmp(p)
+	case capture.KindPause:
+		a.pause(p)
+	case capture.KindFragment:
+		c.fragments++
+	case capture.KindCut:
+		c.cut++
+	case capture.KindARP:
+		c.arp++
+	case capture.KindTCP:
+		if isMPA(p.Stream) {
+			c.mpa++
+		}
+	}
+}
+
+// isMPA recognizes the frames by which iWARP begins a connection.
+func isMPA(b []byte) bool {
+	const request, reply = "MPA ID Req Frame", "MPA ID Rep Frame"
+	return len(b) >= len(request) && (string(b[:len(request)]) == request || string(b[:len(reply)]) == reply)
+}
+
+func (a *Analyzer) hostsOf(src, dst netip.Addr) *hosts {
+	k := hostKey{src, dst}
+	h := a.pairs[k]
+	if h == nil {
+		if len(a.pairs) >= maxPairs {
+			clear(a.pairs) // a scan: nothing of use is lost
+		}
+		h = &hosts{key: k}
+		a.pairs[k] = h
+		if back := a.pairs[hostKey{dst, src}]; back != nil {
+			h.back, back.back = back, h
+		}
+	}
+	return h
+}
+
+// roce takes an InfiniBand packet.
+func (a *Analyzer) roce(p *capture.Packet) {
+	c := &a.count
+	c.roce++
+	if p.Cut() {
+		c.cutRoCE++
+	}
+	h := a.hostsOf(p.Src.Addr(), p.Dst.Addr())
+	h.kind = p.Version
+	if len(p.Datagram) < wire.BTHSize {
+		c.undecoded++
+		return
+	}
+	if p.Length > maxDatagram {
+		c.trains++
+		a.onHosts(h, capTrain, &h.other, p.Frame.Number)
+		return
+	}
+	bth := &p.Transport.BTH
+	if a.isCopy(h, p, bth) {
+		return
+	}
+	h.packets++
+	h.lastAt, h.lastFrame = p.Frame.Time, p.Frame.Number
+	if p.Version == capture.RoCEv1 {
+		h.v1++
+	} else {
+		h.v2++
+	}
+	if !a.icrc(h, p) {
+		return
+	}
+	a.network(h, p, bth)
+	if bth.Opcode.Service() == wire.ServiceSecured {
+		c.secured++
+		return
+	}
+	if p.Err != nil {
+		c.undecoded++
+		return
+	}
+	w := &p.Transport
+	if w.DestQP == wire.GSIQPN && w.Opcode.Service() == wire.ServiceUD {
+		a.mad(h, p, w)
+		return
+	}
+	if w.Opcode == wire.CNP {
+		return
+	}
+	f := a.flowOf(h, p, w)
+	f.packets++
+	f.last = p.Frame.Time
+	switch w.Opcode.Service() {
+	case wire.ServiceRC, wire.ServiceOwn:
+		a.reliable(f, p, w)
+	case wire.ServiceUC:
+		a.unreliable(f, p, w)
+	case wire.ServiceUD:
+		a.datagram(f, p, w)
+	}
+}
+
+// maxDatagram is the length of the longest datagram: a path MTU of 4096 bytes, the longest headers and an ICRC, with
+// room for the headers of manufacturers.
+const maxDatagram = 4096 + wire.MaxHeaderLen + wire.PiggybackSize + wire.ICRCSize + 64
+
+// payloadLen returns the length of a packet's payload, whether it was captured or not.
+func payloadLen(p *capture.Packet, w *wire.Packet) int {
+	if !p.Cut() {
+		return len(w.Payload)
+	}
+	return max(0, p.Length-w.Opcode.HeaderLen()-wire.ICRCSize-int(w.PadCount))
+}
+
+// flowOf returns the flow of a packet, and makes it the newest.
+func (a *Analyzer) flowOf(h *hosts, p *capture.Packet, w *wire.Packet) *flow {
+	k := flowKey{p.Src.Addr(), p.Dst.Addr(), w.DestQP}
+	f := a.flows[k]
+	if f == nil {
+		if len(a.flows) >= maxFlows {
+			a.evict(a.oldest)
+		}
+		f = &flow{key: k, kind: p.Version, hosts: h, first: p.Frame.Time, pKey: w.PKey, trafficClass: p.TrafficClass, srcPort: p.Src.Port(), service: w.Opcode.Service()}
+		a.flows[k] = f
+		h.qps++
+		if len(h.flows) < maxPerHosts {
+			h.flows = append(h.flows, f)
+		}
+		f.conn = a.byQP[k]
+		if partner, ok := a.partners[k]; ok {
+			if other := a.flows[partner]; other != nil && other.peer == nil {
+				a.pair(f, other)
+			}
+		}
+	} else {
+		a.unlink(f)
+	}
+	f.older = a.newest
+	if a.newest != nil {
+		a.newest.newer = f
+	}
+	a.newest = f
+	if a.oldest == nil {
+		a.oldest = f
+	}
+	return f
+}
+
+func (a *Analyzer) unlink(f *flow) {
+	if f.newer != nil {
+		f.newer.older = f.older
+	} else {
+		a.newest = f.older
+	}
+	if f.older != nil {
+		f.older.newer = f.newer
+	} else {
+		a.oldest = f.newer
+	}
+	f.newer, f.older = nil, nil
+}
+
+// evict judges a flow as if the capture ended, and forgets it.
+func (a *Analyzer) evict(f *flow) {
+	a.count.evicted++
+	a.finish(f)
+	a.forget(f)
+}
+
+func (a *Analyzer) forget(f *flow) {
+	a.unlink(f)
+	a.ringSum -= len(f.ring)
+	delete(a.flows, f.key)
+	if f.peer != nil && f.peer.peer == f {
+		f.peer.peer = nil
+	}
+	for i, other := range f.hosts.flows {
+		if other == f {
+			last := len(f.hosts.flows) - 1
+			f.hosts.flows[i] = f.hosts.flows[last]
+			f.hosts.flows = f.hosts.flows[:last]
+			break
+		}
+	}
+}
+
+func (a *Analyzer) pair(f, g *flow) {
+	f.peer, g.peer = g, f
+	if c := f.conn; c != nil && g.conn == nil {
+		g.conn = c
+	} else if g.conn != nil && f.conn == nil {
+		f.conn = g.conn
+	}
+}
+
+// peerOf returns the flow whose requests a response on f answers, or nil if several fit.
+func (a *Analyzer) peerOf(f *flow, psn wire.PSN) *flow {
+	if f.peer != nil {
+		return f.peer
+	}
+	back := f.hosts.back
+	if back == nil {
+		return nil
+	}
+	var found *flow
+	for _, g := range back.flows {
+		if g.peer != nil || !g.started || g.service == wire.ServiceUD || g.entry(psn) == nil && !g.covers(psn) {
+			continue
+		}
+		if found != nil {
+			a.count.unpaired++
+			return nil
+		}
+		found = g
+	}
+	if found != nil {
+		a.pair(f, found)
+	}
+	return found
+}
+
+// covers reports whether a PSN is that of a request that is open.
+func (f *flow) covers(psn wire.PSN) bool { return !psn.Less(f.una) && psn.Less(f.nxt) }
+
+// mark counts an occurrence of a rule on a flow. The finding is nil if there are too many.
+func (a *Analyzer) mark(f *flow, r ruleID, frame int) *Finding {
+	if f.places[r] == nil {
+		if f.places[r] = a.found.add(r, ""); f.places[r] != nil {
+			f.places[r].flow = f
+		}
+	}
+	f.places[r].hit(frame)
+	return f.places[r]
+}
+
+// drop takes findings of a flow back, which another one explains.
+func (f *flow) drop(rules ...ruleID) {
+	for _, r := range rules {
+		if x := f.places[r]; x != nil {
+			x.dropped = true
+			f.places[r] = nil
+		}
+	}
+}
+
+// onHosts counts an occurrence of a rule on a pair of hosts.
+func (a *Analyzer) onHosts(h *hosts, r ruleID, at **Finding, frame int) *Finding {
+	if *at == nil || (*at).rule != r {
+		*at = a.found.add(r, a.names.hosts(h.key.src, h.key.dst))
+		if *at == nil {
+			return nil
+		}
+		(*at).Filter = a.names.filterHosts(h.kind, h.key.src, h.key.dst)
+	}
+	(*at).hit(frame)
+	return *at
+}

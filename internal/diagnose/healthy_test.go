@@ -1,0 +1,335 @@
+package diagnose_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/capture"
+	"github.com/adverb-rdma/adverb/internal/diagnose"
+	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/rdmatest"
+)
+
+// unhealthy are the captures of kernels in which something failed.
+var unhealthy = map[string][]string{
+	"rping-noresp.pcap": {"CM-NOANSWER"}, // a REQ that nobody answers
+	"two-cm.pcap":       {"CM-REJ-8"},    // its second client comes before its server
+}
+
+// kernels are the captures of packets that Linux kernels sent.
+func kernels(t testing.TB) (files []string) {
+	t.Helper()
+	for _, dir := range []string{"testdata", "../wire/testdata"} {
+		list, err := filepath.Glob(filepath.Join(dir, "*.pcap"))
+		if err != nil || len(list) == 0 {
+			t.Fatalf("%s: %d captures, %v", dir, len(list), err)
+		}
+		files = append(files, list...)
+	}
+	return files
+}
+
+// Healthy traffic of kernels has no error and no warning, and no more than a hint beyond facts about the capture.
+func TestKernels(t *testing.T) {
+	for _, name := range kernels(t) {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := diagnoseBytes(t, b)
+		if want, got := unhealthy[filepath.Base(name)], idsOf(r.Findings); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+		for _, f := range r.Notes {
+			if f.Certainty != diagnose.Hint {
+				t.Errorf("%s: the note %s is %v, want no more than a hint", name, f.ID, f.Certainty)
+			}
+		}
+		// A receiver's file, and one whose packets all have the same time, are no worse.
+		other := bytes.Clone(b)
+		for p := other[24:]; len(p) > 0; {
+			n := binary.LittleEndian.Uint32(p[8:])
+			copy(p[:8], other[24:32])
+			if eth := p[16:]; n > 34 && eth[12] == 8 && eth[13] == 0 && eth[23] == 17 {
+				eth[18], eth[19] = 0, 0
+			}
+			p = p[16+n:]
+		}
+		r = diagnoseBytes(t, other)
+		if got := idsOf(r.Findings); len(got) > len(unhealthy[filepath.Base(name)]) {
+			t.Errorf("%s, with identification and times 0: %v", name, got)
+		}
+	}
+}
+
+// Each rule is shown by a capture.
+func TestEachRule(t *testing.T) {
+	seen := map[string]bool{}
+	for id := range shown(t) {
+		seen[id] = true
+	}
+	for _, s := range scenarios {
+		for _, ids := range s.want {
+			for _, id := range ids {
+				seen[id] = true
+			}
+		}
+	}
+	for _, r := range diagnose.Rules() {
+		switch id := r.ID; id {
+		case "CAP-CUT": // TestDamagedFiles
+		case "CM-REJ-N":
+			if !seen["CM-REJ-26"] {
+				t.Errorf("no capture shows %s", id)
+			}
+		default:
+			if !seen[id] {
+				t.Errorf("no capture shows %s", id)
+			}
+		}
+	}
+}
+
+// shown returns the findings and notes of all scripts, one for each ID.
+func shown(t *testing.T) map[string]*diagnose.Finding {
+	t.Helper()
+	all := map[string]*diagnose.Finding{}
+	for _, tt := range scripts {
+		s := newScript()
+		tt.play(s)
+		r := s.report(diagnose.Options{})
+		for _, f := range append(r.Findings, r.Notes...) {
+			all[f.ID] = f
+		}
+	}
+	return all
+}
+
+// A finding says all that its reader needs.
+func TestComplete(t *testing.T) {
+	for id, f := range shown(t) {
+		if f.Title == "" || len(f.Remedy) == 0 || f.Count == 0 && id != "CAP-NONE" {
+			t.Errorf("%s: %+v, want a title, a remedy and a count", id, f)
+		}
+		for _, s := range append(slices.Clone(f.Remedy), f.Title, f.Words, f.WrongIf) {
+			if strings.Contains(s, "%!") || strings.Contains(s, "  ") {
+				t.Errorf("%s: %q", id, s)
+			}
+		}
+	}
+}
+
+// Wireshark takes all display filters.
+func TestFilters(t *testing.T) {
+	tshark, err := exec.LookPath("tshark")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("tshark is not installed")
+	}
+	filters := map[string]string{}
+	for id, f := range shown(t) {
+		if f.Filter != "" {
+			filters[f.Filter] = id
+		}
+	}
+	for _, name := range kernels(t) {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		half, err := diagnose.File(bytes.NewReader(b[:len(b)*2/3]), diagnose.Options{}) // of which something is missing
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range append(half.Findings, half.Notes...) {
+			if f.Filter != "" {
+				filters[f.Filter] = f.ID
+			}
+		}
+	}
+	check := func(filter string) ([]byte, error) {
+		return exec.CommandContext(t.Context(), tshark, "-r", "../wire/testdata/rping.pcap", "-Y", filter, "-c", "1").CombinedOutput()
+	}
+	var all []string
+	for f := range filters {
+		all = append(all, "("+f+")")
+	}
+	if _, err := check(strings.Join(all, " || ")); err == nil {
+		return
+	}
+	for f, id := range filters {
+		if out, err := check(f); err != nil {
+			t.Errorf("%s: filter %q: %v\n%s", id, f, err, out)
+		}
+	}
+}
+
+// A filter finds the packets of the finding: here the refused connection.
+func TestFilterFinds(t *testing.T) {
+	tshark, err := exec.LookPath("tshark")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("tshark is not installed")
+	}
+	b, err := os.ReadFile("testdata/rping-noresp.pcap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := diagnoseBytes(t, b).Findings[0]
+	out, err := exec.CommandContext(t.Context(), tshark, "-r", "testdata/rping-noresp.pcap", "-Y", f.Filter, "-T", "fields", "-e", "frame.number").Output()
+	if err != nil || !strings.HasPrefix(string(out), "1\n2\n5\n6\n") || !slices.Equal(f.Frames, []int{1, 2, 5, 6}) {
+		t.Errorf("filter %q finds %q, %v; the finding names %v; want frames 1, 2, 5 and 6", f.Filter, out, err, f.Frames)
+	}
+}
+
+// Nothing that identifies hosts, memory or data is in a redacted report, and the same address has the same replacement.
+func TestRedact(t *testing.T) {
+	for _, tt := range scripts {
+		s := newScript()
+		tt.play(s)
+		var text strings.Builder
+		r := s.report(diagnose.Options{Redact: true})
+		if err := r.Print(&text); err != nil {
+			t.Fatal(err)
+		}
+		for _, secret := range []string{"10.1.0", "10.9.9.9", "192.168.7.7", "fe80::1 ", "dead0000", "badcafe", "0x8005"} {
+			if strings.Contains(text.String(), secret) {
+				t.Errorf("%s: %q is in the redacted report\n%s", tt.name, secret, &text)
+			}
+		}
+	}
+	s := newScript()
+	s.ab(write(0, wire.RCRDMAWriteOnly, 64))
+	s.ba(answer(0, wire.SyndromeNAK(wire.NAKRemoteAccessError)))
+	plain, redacted := s.report(diagnose.Options{}).Findings[0], s.report(diagnose.Options{Redact: true}).Findings[0]
+	if !strings.Contains(plain.Words, "0x7f00dead0000") || !strings.Contains(plain.Words, "0x0badcafe") || !strings.Contains(plain.Where, "10.1.0.1 → 10.1.0.2") {
+		t.Errorf("%q, %q; want address, key and hosts", plain.Where, plain.Words)
+	}
+	if !strings.Contains(redacted.Where, "192.0.2.1 → 192.0.2.2") || redacted.Filter != "frame.number == 2 || frame.number == 1" {
+		t.Errorf("%q, filter %q; want replacements, and frames", redacted.Where, redacted.Filter)
+	}
+}
+
+// A file that ends too early, or is damaged, is judged as far as it goes. What is no capture is told so.
+func TestDamagedFiles(t *testing.T) {
+	b, err := os.ReadFile("testdata/rping-noresp.pcap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := diagnoseBytes(t, b[:len(b)-20])
+	if !slices.Contains(idsOf(r.Notes), "CAP-CUT") || !slices.Equal(idsOf(r.Findings), []string{"CM-NOANSWER"}) {
+		t.Errorf("a file that is cut: %v, %v", idsOf(r.Findings), idsOf(r.Notes))
+	}
+	for _, bad := range [][]byte{nil, []byte("hello, world"), b[:30]} {
+		if _, err := diagnose.File(bytes.NewReader(bad), diagnose.Options{}); !errors.Is(err, diagnose.ErrUnreadable) {
+			t.Errorf("%d bytes: %v, want ErrUnreadable", len(bad), err)
+		}
+	}
+}
+
+// Traffic in one process stands twice in its file, at times that are all the same: each packet is judged once.
+func TestTwoEndsOneProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, sim.Config{}, false)
+		e := w.connect(rdmatest.Options{})
+		e.traffic(20)
+		w.a.Close()
+		w.b.Close()
+		for _, out := range w.writers {
+			out.Close()
+		}
+		r := diagnoseBytes(t, w.files["both"].Bytes())
+		if len(r.Findings) > 0 || !slices.Contains(idsOf(r.Notes), "CAP-DUP") {
+			var text strings.Builder
+			r.Print(&text)
+			t.Errorf("want no finding, and the note CAP-DUP\n%s", &text)
+		}
+		// A program that does not close its devices loses the end of its file, and nothing is made of that.
+		whole := w.files["both"].Bytes()
+		for n := len(whole) / 2; n < len(whole); n += 997 {
+			if r := diagnoseBytes(t, whole[:n]); len(r.Findings) > 0 {
+				t.Errorf("%d of %d bytes: %v, want nothing", n, len(whole), idsOf(r.Findings))
+			}
+		}
+	})
+}
+
+// Many connections at a time stay within their limits.
+func TestManyFlows(t *testing.T) {
+	s := newScript()
+	a := diagnose.New(diagnose.Options{})
+	for i := range uint32(20000) {
+		s.frames = s.frames[:0]
+		w := write(wire.PSN(i), wire.RCRDMAWriteOnly, 8)
+		w.DestQP = 100 + i
+		s.ab(w)
+		a.Frame(s.frames[0])
+	}
+	r := a.Report()
+	if len(r.Findings) > 0 || !slices.ContainsFunc(r.Unchecked, func(s string) bool { return strings.Contains(s, "forgotten early") }) {
+		t.Errorf("%v, not checked: %q; want that queue pairs were forgotten", idsOf(r.Findings), r.Unchecked)
+	}
+}
+
+// FuzzAnalyzer takes any packets.
+func FuzzAnalyzer(f *testing.F) {
+	for _, tt := range scripts {
+		s := newScript()
+		tt.play(s)
+		var all []byte
+		for _, fr := range s.frames[:min(20, len(s.frames))] {
+			all = binary.BigEndian.AppendUint16(all, uint16(len(fr.Data)))
+			all = append(all, fr.Data...)
+		}
+		f.Add(all)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a := diagnose.New(diagnose.Options{Redact: len(b)%2 == 0})
+		for i := 1; len(b) > 2; i++ {
+			n := min(int(binary.BigEndian.Uint16(b)), len(b)-2)
+			a.Frame(capture.Frame{Number: i, Time: int64(i) * int64(time.Millisecond), Link: capture.LinkRaw, Data: b[2 : 2+n], Length: n})
+			b = b[2+n:]
+		}
+		var text strings.Builder
+		if err := a.Report().Print(&text); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// BenchmarkFrame judges the packets of long WRITEs, with their ICRCs.
+func BenchmarkFrame(b *testing.B) {
+	for name, n := range map[string]int{"4096": 4096, "64": 64} {
+		b.Run(name, func(b *testing.B) {
+			s := newScript()
+			const packets = 1 << 12
+			for i := range packets / 2 {
+				s.ab(write(wire.PSN(i), wire.RCRDMAWriteOnly, n))
+				s.ba(ack(wire.PSN(i)))
+			}
+			a := diagnose.New(diagnose.Options{})
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if i%packets == 0 {
+					a = diagnose.New(diagnose.Options{})
+				}
+				a.Frame(s.frames[i%packets])
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "packets/s")
+		})
+	}
+}

@@ -1,0 +1,235 @@
+package diagnose
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/capture"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// icrc checks a packet's ICRC, and reports whether to look at the packet further.
+func (a *Analyzer) icrc(h *hosts, p *capture.Packet) bool {
+	const enough = 3 // wrong ones before a direction without a right one is looked at all the same
+	c := &a.count
+	switch p.ICRC() {
+	case capture.ICRCUnknown:
+		c.uncheckedICRC++
+		return true
+	case capture.ICRCGood:
+		c.good++
+		h.good++
+		return true
+	case capture.ICRCOtherID:
+		c.otherID++
+		h.good++
+		return true
+	}
+	if end := p.Datagram[p.Length-wire.ICRCSize : p.Length]; end[0]|end[1]|end[2]|end[3] == 0 {
+		h.zero++ // the card fills it in later
+		c.zero++
+		return true
+	}
+	if a.translated(h, p) {
+		h.good++
+		x := a.onHosts(h, nat, &h.natFinding, p.Frame.Number)
+		if x != nil {
+			x.Words = words("The ICRC fits %s, the GIDs of the REQ.", a.names.hosts(h.translatedSrc, h.translatedDst))
+		}
+		return true
+	}
+	c.bad++
+	h.bad++
+	a.onHosts(h, icrcBad, &h.badFinding, p.Frame.Number)
+	return h.good == 0 && h.bad >= enough
+}
+
+// translated reports whether a packet's ICRC fits the GIDs of a REQ in place of the packet's addresses.
+func (a *Analyzer) translated(h *hosts, p *capture.Packet) bool {
+	if p.Version != capture.RoCEv2 {
+		return false
+	}
+	src, dst := h.translatedSrc, h.translatedDst
+	if !src.IsValid() {
+		if p.Err != nil || p.Transport.DestQP != wire.GSIQPN {
+			return false
+		}
+		req, ok := decodeREQ(p.Transport.Payload)
+		if !ok {
+			return false
+		}
+		if src, dst = gid(req.Primary.LocalGID), gid(req.Primary.RemoteGID); src == p.Src.Addr() && dst == p.Dst.Addr() {
+			return false
+		}
+	}
+	flow := wire.NewFlow(netip.AddrPortFrom(src, p.Src.Port()), netip.AddrPortFrom(dst, p.Dst.Port()))
+	if _, _, ok := flow.SolveID(p.Datagram); !ok {
+		return false
+	}
+	h.translatedSrc, h.translatedDst = src, dst
+	return true
+}
+
+// network looks at what the headers say of the network.
+func (a *Analyzer) network(h *hosts, p *capture.Packet, bth *wire.BTH) {
+	const notECT, ce, ecnMask = 0, 3, 3
+	switch p.TrafficClass & ecnMask {
+	case notECT:
+		h.notECT++
+	case ce:
+		a.count.ce++
+		if h.ce == 0 {
+			h.firstCE, h.firstCEFrame = p.Frame.Time, p.Frame.Number
+		}
+		h.ce++
+		a.onHosts(h, cnp, &h.congested, p.Frame.Number)
+	}
+	if bth.Opcode == wire.CNP {
+		a.count.cnps++
+		h.cnps++
+		h.cnpAt, h.cnpDSCP = p.Frame.Time, p.TrafficClass>>2
+		a.onHosts(h, cnp, &h.congested, p.Frame.Number)
+		return
+	}
+	if bth.DestQP != wire.GSIQPN {
+		h.data++
+		h.dataDSCP = p.TrafficClass >> 2
+	}
+	for i := range h.nports {
+		if h.ports[i] == p.Src.Port() {
+			return
+		}
+	}
+	if h.nports < len(h.ports) {
+		h.ports[h.nports] = p.Src.Port()
+		h.nports++
+	}
+}
+
+// finishHosts judges what two hosts have sent each other, in one direction.
+func (a *Analyzer) finishHosts(h *hosts) {
+	const (
+		soon     = int64(time.Second)
+		several  = 4
+		lowPorts = 1024
+	)
+	a.finishPath(h)
+	if x := h.badFinding; x != nil {
+		x.Words = words("%d of %d packets.", x.Count, h.good+x.Count)
+		if h.good == 0 && h.answered {
+			x.Severity, x.Certainty = Info, Hint
+			x.Words += " All of this direction, and the receiver took them: so the capture differs from what was sent."
+		}
+	}
+	back := h.back
+	if x := h.congested; x != nil {
+		x.Words = words("%d of %d packets are marked (CE), and %d are CNPs.", h.ce, h.packets, h.cnps)
+	}
+	if h.ce > 0 && back != nil && back.packets > 0 && back.cnps == 0 && a.last-h.firstCE > soon {
+		var x *Finding
+		a.onHosts(h, ecnNoCNP, &x, h.firstCEFrame)
+	}
+	if h.losses > 0 && h.ce == 0 && h.notECT == h.packets && a.lossesSeen {
+		var x *Finding
+		a.onHosts(h, ecnOff, &x, 0)
+	}
+	if h.cnps > 0 && back != nil && h.data > 0 && h.cnpDSCP == h.dataDSCP {
+		var x *Finding
+		if a.onHosts(h, cnpDSCP, &x, 0); x != nil {
+			x.Words = words("CNPs and data have DSCP %d.", h.cnpDSCP)
+		}
+	}
+	if h.kind == capture.RoCEv2 && h.qps >= several && h.nports == 1 && h.data > 0 {
+		var x *Finding
+		if a.onHosts(h, ecmp, &x, 0); x != nil {
+			x.Words = words("%d queue pairs send from port %d.", h.qps, h.ports[0])
+		}
+	}
+	if h.v1 > 0 && back != nil && back.v2 > 0 && h.v2 == 0 {
+		var x *Finding
+		if a.onHosts(h, gidLL, &x, 0); x != nil {
+			x.Words = "One direction is RoCE v1 and the other RoCE v2."
+		}
+	}
+	if h.kind == capture.RoCEv2 && h.nports > 0 && h.ports[0] != 0 && h.ports[0] < lowPorts {
+		var x *Finding
+		if a.onHosts(h, portSrc, &x, 0); x != nil {
+			x.Words = words("UDP source port %d.", h.ports[0])
+		}
+	}
+}
+
+// pause is what pause frames of one priority have asked for.
+type pause struct {
+	frames  []int
+	count   int
+	quanta  int
+	longest uint16
+}
+
+func (a *Analyzer) pause(p *capture.Packet) {
+	for i := range a.paused {
+		if p.Pause.Classes>>i&1 == 0 || p.Pause.Quanta[i] == 0 {
+			continue
+		}
+		c := &a.paused[i]
+		c.count++
+		c.quanta += int(p.Pause.Quanta[i])
+		c.longest = max(c.longest, p.Pause.Quanta[i])
+		if len(c.frames) < maxFrames {
+			c.frames = append(c.frames, p.Frame.Number)
+		}
+	}
+}
+
+func (a *Analyzer) finishPauses() {
+	const quantumBits, bitsPerNano = 512, 100
+	for i, c := range a.paused {
+		if c.count == 0 {
+			continue
+		}
+		x := a.found.add(pfc, words("priority %d", i))
+		if x == nil {
+			continue
+		}
+		x.Count, x.Frames = c.count, c.frames
+		x.Filter = "macc.opcode == 0x0101 || macc.opcode == 0x0001"
+		x.Words = words("They ask for %d quanta in all, at most %d at once. A quantum is %d bits: at 100 Gbit/s the sum is %v.", c.quanta, c.longest, quantumBits, round(int64(c.quanta)*quantumBits/bitsPerNano))
+	}
+}
+
+// icmp looks at errors that quote RoCE packets.
+func (a *Analyzer) icmp(p *capture.Packet) {
+	if p.ICMP.Port != wire.UDPPort {
+		return
+	}
+	h := a.hostsOf(p.ICMP.Src, p.ICMP.Dst)
+	x := a.onHosts(h, cmICMP, &h.icmp, p.Frame.Number)
+	if x == nil {
+		return
+	}
+	x.Words = words("%s answers with ICMP: %s.", a.names.addr(p.ICMP.From), icmpText(p))
+	if !a.names.redact {
+		x.Filter = "icmp || icmpv6"
+	}
+}
+
+// icmpText says what an ICMP message means.
+func icmpText(p *capture.Packet) string {
+	const (
+		unreachable, unreachable6, tooBig6, exceeded, exceeded6 = 3, 1, 2, 11, 3
+	)
+	codes := map[uint8]string{0: "network unreachable", 1: "host unreachable", 2: "protocol unreachable", 3: "port unreachable", 4: "packet too long, and must not be fragmented", 9: "network administratively prohibited", 10: "host administratively prohibited", 13: "administratively prohibited"}
+	codes6 := map[uint8]string{0: "no route", 1: "administratively prohibited", 3: "address unreachable", 4: "port unreachable"}
+	switch {
+	case p.ICMP.From.Is4() && p.ICMP.Type == unreachable && codes[p.ICMP.Code] != "":
+		return codes[p.ICMP.Code]
+	case p.ICMP.From.Is6() && p.ICMP.Type == unreachable6 && codes6[p.ICMP.Code] != "":
+		return codes6[p.ICMP.Code]
+	case p.ICMP.From.Is6() && p.ICMP.Type == tooBig6:
+		return "packet too long"
+	case p.ICMP.From.Is4() && p.ICMP.Type == exceeded, p.ICMP.From.Is6() && p.ICMP.Type == exceeded6:
+		return "time to live exceeded"
+	}
+	return words("type %d, code %d", p.ICMP.Type, p.ICMP.Code)
+}

@@ -1,0 +1,371 @@
+package diagnose
+
+import (
+	"errors"
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/capture"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// A Report is what a capture shows.
+type Report struct {
+	Verdict   string     `json:"verdict"`
+	Findings  []*Finding `json:"findings"`  // errors and warnings, the worst first
+	Notes     []*Finding `json:"notes"`     // facts about the capture, and hints
+	Clean     []string   `json:"clean"`     // what was looked at and is in order
+	Unchecked []string   `json:"unchecked"` // what could not be looked at, and why
+	Omitted   int        `json:"omitted"`   // findings beyond those that are kept of each rule
+	Frames    int        `json:"frames"`
+	RoCE      int        `json:"roce_packets"`
+	Span      float64    `json:"seconds"`
+}
+
+// finish judges a flow at its end.
+func (a *Analyzer) finish(f *flow) {
+	const (
+		many       = 200 // packets, before shares mean something
+		soon       = int64(time.Second)
+		slowFactor = 20
+		least      = int64(time.Millisecond)
+	)
+	if f.answers > 0 {
+		f.hosts.answered = true
+	}
+	if f.service != wire.ServiceRC {
+		return
+	}
+	a.unanswered(f)
+	if f.requests >= many && f.repeats*2 >= f.requests {
+		if x := a.mark(f, livelock, 0); x != nil {
+			x.Words = words("%d of %d packets were sent before.", f.repeats, f.requests)
+			x.Count = f.repeats
+		}
+	}
+	if f.losses >= 8 && f.lossTimes*4 >= f.losses*3 {
+		if x := a.mark(f, lossBurst, 0); x != nil {
+			x.Count = f.lossTimes
+			x.Words = words("%d of %d losses came within %v of another one.", f.lossTimes, f.losses, time.Duration(burst))
+		}
+	}
+	if x := f.places[lossNAK]; x != nil {
+		x.Words = words("%d of %d packets of this direction were sent again.", f.repeats, f.requests)
+	}
+	if x := f.places[reorder]; x == nil && f.sackGaps > 0 && f.losses == 0 && f.repeats == 0 {
+		if x := a.mark(f, reorder, f.sackFrame); x != nil {
+			x.Count = f.sackGaps
+			x.Words = "The receiver reported packets as missing that came after others, and nothing was sent again."
+		}
+	}
+	if x := f.places[rnr]; x != nil && f.rnrLast && (a.last-f.lastAnswer > soon || f.disconnected) {
+		x.Severity = Error
+		x.Words += " The message was not sent again after the last one: its sender has given up, with status 13."
+	}
+	if c := f.conn; c != nil && f.places[rnr] != nil {
+		retries := c.rnrPassive
+		if f.key.dst == c.key.passive && f.key.qpn == c.passiveQPN {
+			retries = c.rnrActive
+		}
+		if retries < 7 {
+			if x := a.mark(f, cmRNR0, f.rnrFrame); x != nil {
+				x.Words = words("rnr_retry_count is %d.", retries)
+			}
+		}
+	}
+	if n := len(f.readTimes); n >= 50 {
+		slices.Sort(f.readTimes)
+		middle, late := f.readTimes[n/2], f.readTimes[n*99/100]
+		if late > slowFactor*middle && late > least && f.losses == 0 {
+			if x := a.mark(f, readSlow, 0); x != nil {
+				x.Words = words("The median is %v, and one in a hundred takes %v or more.", round(middle), round(late))
+			}
+		}
+	}
+	a.compareEnds(f)
+}
+
+// unanswered judges the requests that are open at the end.
+func (a *Analyzer) unanswered(f *flow) {
+	const repeats = 2 // of one request without an answer, before it counts as unanswered
+	if f.silentTries < repeats || f.nakked {
+		return
+	}
+	back := f.hosts.back
+	lived := back != nil && back.lastAt > f.silentFirst // something came back since
+	r := rcSilent
+	if f.answers > 0 {
+		r = rcDied
+	}
+	if f.silentLen >= 1024 && f.silentLen == f.maxPayload && (f.answers > 0 && f.answered < f.silentLen || lived && f.answers == 0 && f.conn != nil) {
+		for _, frame := range f.silentFrames {
+			if x := a.blackHole(f, f.silentLen, frame); x != nil && lived {
+				x.Words += " Other packets came back meanwhile."
+			}
+		}
+		f.drop(lossAck, lossTimeout) // probes, and earlier tries
+		return
+	}
+	for _, frame := range f.silentFrames {
+		a.mark(f, r, frame)
+	}
+	x := f.places[r]
+	if x == nil {
+		return
+	}
+	x.Count = f.silentTries
+	x.Words = words("PSN %v was repeated %d times.", f.silentPSN, f.silentTries)
+	if f.silentInterval > 0 {
+		x.Words += words(" The longest wait was %v", round(f.silentInterval))
+		if code := timeoutCode(f.silentInterval); code > 0 {
+			x.Words += words(", which fits the timeout code %d", code)
+		}
+		x.Words += "."
+	}
+	switch {
+	case r == rcDied:
+		x.Words += words(" The last answer came %v before the end of the capture.", round(a.last-f.lastAnswer))
+	case back == nil || back.packets == 0:
+		x.Certainty = Likely
+		x.Words += " Nothing at all came back from that host."
+	}
+	if lived {
+		x.Words += " Other packets of that host came meanwhile, so the path is there."
+	}
+}
+
+// timeoutCode returns the code of the acknowledge timeout that a wait fits: requesters wait once to four times as long.
+func timeoutCode(ns int64) int {
+	const unit = 4096
+	return min(31, max(0, bits.Len64(uint64(ns)/unit)-1))
+}
+
+// compareEnds compares the two directions of a queue pair.
+func (a *Analyzer) compareEnds(f *flow) {
+	g := f.peer
+	if g == nil || f.key.src.Compare(g.key.src) > 0 || f.key.src == g.key.src && f.key.qpn > g.key.qpn {
+		return // once for both
+	}
+	if f.trafficClass>>2 != g.trafficClass>>2 && f.requests > 0 && g.requests > 0 {
+		if x := a.mark(f, dscpMix, 0); x != nil {
+			x.Words = words("DSCP %d one way and %d the other.", f.trafficClass>>2, g.trafficClass>>2)
+		}
+	}
+	const member = 0x8000
+	if p, q := f.pKey, g.pKey; p&wire.PKeyBase != q&wire.PKeyBase || p&member == 0 && q&member == 0 {
+		if x := a.mark(f, pKey, 0); x != nil {
+			x.Words = words("P_Keys %s and %s.", a.names.key("%#04x", uint64(p)), a.names.key("%#04x", uint64(q)))
+		}
+	}
+	if f.maxPayload == 1024 && f.mtu() == 1024 && a.count.large > 0 {
+		a.mark(f, mtu1024, 0)
+	}
+}
+
+// oneWay finds hosts of which only one direction was captured.
+func (a *Analyzer) oneWay() {
+	for _, h := range a.hostList() {
+		if h.data == 0 || h.key.dst.IsMulticast() || h.back != nil && h.back.packets > 0 {
+			continue
+		}
+		silent, asks := false, false
+		for _, f := range h.flows {
+			silent = silent || f.places[rcSilent] != nil || f.places[mtuBlackhole] != nil
+			asks = asks || f.service == wire.ServiceRC && (f.requests > 0 && f.reqAckAsked || f.responses > 0)
+		}
+		if silent || !asks {
+			continue
+		}
+		var x *Finding
+		a.onHosts(h, capOneWay, &x, 0)
+	}
+}
+
+// hostList returns the pairs of hosts in a fixed order.
+func (a *Analyzer) hostList() (list []*hosts) {
+	for _, h := range a.pairs {
+		list = append(list, h)
+	}
+	slices.SortFunc(list, func(x, y *hosts) int {
+		if c := x.key.src.Compare(y.key.src); c != 0 {
+			return c
+		}
+		return x.key.dst.Compare(y.key.dst)
+	})
+	return list
+}
+
+// Report ends the analysis, and returns its result. It is called once.
+func (a *Analyzer) Report() *Report {
+	for f := a.oldest; f != nil; f = f.newer {
+		a.finish(f)
+	}
+	for _, k := range a.cm.order {
+		a.finishConn(a.cm.byID[k])
+	}
+	list := a.hostList()
+	for _, h := range list {
+		a.lossesSeen = a.lossesSeen || h.losses > 0
+	}
+	for _, h := range list {
+		a.finishHosts(h)
+	}
+	a.oneWay()
+	a.finishPauses()
+	a.ofCapture()
+	c := &a.count
+	r := &Report{Frames: c.frames, RoCE: c.roce, Span: float64(a.last-a.first) / 1e9, Findings: []*Finding{}, Notes: []*Finding{}}
+	for _, n := range a.found.more {
+		r.Omitted += n
+	}
+	for _, x := range a.found.sorted() {
+		if x.flow != nil {
+			x.Where, x.Filter = x.flow.where(&a.names), x.flow.both(&a.names)
+		}
+		if x.Filter == "" {
+			x.Filter = frameFilter(x.Frames)
+		}
+		if x.Severity == Info || x.Certainty == Hint {
+			r.Notes = append(r.Notes, x)
+		} else {
+			r.Findings = append(r.Findings, x)
+		}
+	}
+	r.Clean, r.Unchecked = a.clean(), a.unchecked()
+	r.Verdict = a.verdict(r)
+	return r
+}
+
+// ofCapture adds the facts about the capture as a whole.
+func (a *Analyzer) ofCapture() {
+	c := &a.count
+	if c.roce == 0 && a.readErr == nil {
+		if x := a.found.add(capNone, ""); x != nil {
+			x.Count = c.frames
+			x.Words = words("None of %d frames is to UDP port %d or of Ethertype 0x8915.", c.frames, wire.UDPPort)
+		}
+	}
+	if c.cutRoCE > 0 {
+		if x := a.found.add(capSnap, ""); x != nil {
+			x.Count, x.Words, x.Filter = c.cutRoCE, words("%d of %d RoCE packets are cut.", c.cutRoCE, c.roce), "frame.cap_len < frame.len"
+		}
+	}
+	if a.copiesSame > 0 {
+		if x := a.found.add(capDup, ""); x != nil {
+			x.Count, x.Frames = a.copiesSame, a.copiesFrames
+			x.Words = words("%d packets are copies, byte for byte, at the same point of the capture.", a.copiesSame)
+		}
+	} else if n := a.copiesElsewhere(); n > 0 {
+		if x := a.found.add(capDup, ""); x != nil {
+			x.Count = n
+			x.Words = words("%d packets were captured at two points, and judged once.", n)
+		}
+	}
+	if c.otherID > 0 {
+		if x := a.found.add(icrcID, ""); x != nil {
+			x.Count, x.Words = c.otherID, words("%d of %d packets, and their ICRCs are right for the identification that was solved for.", c.otherID, c.roce)
+		}
+	}
+	if errors.Is(a.readErr, capture.ErrCut) {
+		a.found.add(capCut, "")
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.ulps)) {
+		if x := a.found.add(ulp, ""); x != nil {
+			x.Count, x.Words = a.ulps[name], words("%s: REQs to its port: %d.", name, a.ulps[name])
+		}
+	}
+}
+
+func (a *Analyzer) copiesElsewhere() (n int) {
+	for _, h := range a.pairs {
+		n += h.path.matched
+	}
+	return n
+}
+
+// clean says what was looked at and is in order.
+func (a *Analyzer) clean() []string {
+	c, list := &a.count, []string{}
+	say := func(ok bool, format string, args ...any) {
+		if ok {
+			list = append(list, words(format, args...))
+		}
+	}
+	say(c.good+c.otherID > 0 && c.bad == 0, "ICRC: %d packets checked, none damaged", c.good+c.otherID)
+	say(c.requests > 0 && c.naks == 0 && c.responses > 0, "no NAK in %d answers", c.responses)
+	say(c.requests > 0 && c.rnrs == 0 && c.responses > 0, "no receiver without receives (RNR)")
+	say(c.rcRequests > 0 && c.repeats == 0, "none of %d packets of requests was repeated", c.rcRequests)
+	say(c.roce > 0 && c.ce == 0 && c.cnps == 0, "no mark of congestion, and no CNP")
+	say(a.cm.total > 0 && a.found.have[cmNoAnswer]+a.found.have[cmRej8]+a.found.have[cmRej28]+a.found.have[cmRej4]+a.found.have[cmRej10]+a.found.have[cmRejOther]+a.found.have[cmSIDR] == 0,
+		"%d conversations of the connection manager, %d of them to their end, none rejected", a.cm.total, a.cm.ended)
+	return list
+}
+
+// unchecked says what could not be looked at.
+func (a *Analyzer) unchecked() []string {
+	c, list := &a.count, []string{}
+	say := func(n int, format string, args ...any) {
+		if n > 0 {
+			list = append(list, words("%d "+format, append([]any{n}, args...)...))
+		}
+	}
+	say(c.uncheckedICRC, "RoCE packets are cut, so their ICRC and the end of their payload are not known")
+	say(c.zero, "RoCE packets have no ICRC yet: the card fills it in later")
+	say(c.secured, "packets are encrypted by adverb's packet security: only losses of the whole could be seen")
+	say(c.mpa, "beginnings of iWARP connections: TCP was not looked at further")
+	say(c.fragments, "IP fragments were not put together; RoCE has none unless somebody has lost the don't-fragment flag")
+	say(c.trains, "datagrams are longer than any RoCE packet, and were not looked at")
+	say(c.undecoded, "packets to RoCE's port are no RoCE packets, or have opcodes of a manufacturer")
+	say(c.native, "InfiniBand packets without Ethernet were not looked at")
+	say(c.cut, "frames are cut before anything could be told of them")
+	say(c.evicted, "queue pairs were forgotten early, since there were so many or their number was used again")
+	say(c.unpaired, "answers fit several queue pairs")
+	if a.readErr != nil && !errors.Is(a.readErr, capture.ErrCut) {
+		list = append(list, "the file is damaged: "+a.readErr.Error())
+	}
+	if c.rcRequests > 0 && c.responses == 0 {
+		list = append(list, "no answers were captured: whether requests were carried out is not known")
+	}
+	return list
+}
+
+// verdict is the report in a sentence or two.
+func (a *Analyzer) verdict(r *Report) string {
+	if a.count.roce == 0 {
+		return "No RoCE packets are in this capture, so nothing can be said about RDMA."
+	}
+	if len(r.Findings) == 0 {
+		if a.count.requests == 0 && a.count.cm == 0 {
+			return "Nothing in this capture speaks of a fault."
+		}
+		return "Nothing in this capture speaks of a fault: not the network, as far as it was captured. Look at the programs and hosts."
+	}
+	network := false
+	errorsFound := 0
+	for _, x := range r.Findings {
+		network = network || x.Side == OfNetwork
+		if x.Severity == Error {
+			errorsFound++
+		}
+	}
+	first := r.Findings[0]
+	s := first.Title
+	if first.Where != "" {
+		s += " (" + first.Where + ")"
+	}
+	s += "."
+	switch {
+	case len(r.Findings) == 1:
+	case errorsFound == 0:
+		s += words(" %d more warnings.", len(r.Findings)-1)
+	default:
+		s += words(" In all %d errors and %d warnings.", errorsFound, len(r.Findings)-errorsFound)
+	}
+	if !network && first.Side != OfHost {
+		s += " Not the network: look at the " + first.Side.String() + "."
+	}
+	return strings.TrimSpace(s)
+}

@@ -1,0 +1,254 @@
+package diagnose
+
+import (
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/capture"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+const (
+	// overtaken is within which time a packet that others have overtaken still comes. Repeats without a NAK take longer.
+	overtaken = int64(time.Millisecond)
+
+	burst = int64(time.Millisecond) // losses within this time are of one burst
+)
+
+// reliable takes a packet of the RC service.
+func (a *Analyzer) reliable(f *flow, p *capture.Packet, w *wire.Packet) {
+	switch {
+	case w.Opcode == wire.RCHello:
+	case w.Opcode == wire.RCAckRanges:
+		a.selective(f, p, w)
+	case w.Opcode.IsRequest():
+		a.request(f, p, w)
+		if w.Piggybacks {
+			a.acknowledge(f, p, w.PiggybackPSN, w.AETH.Syndrome)
+		}
+	case w.Opcode.IsResponse():
+		a.response(f, p, w)
+	}
+}
+
+// learn takes what any request shows of a flow.
+func (a *Analyzer) learn(f *flow, p *capture.Packet, w *wire.Packet, n int) {
+	f.requests++
+	a.count.requests++
+	f.trafficClass = p.TrafficClass
+	f.reqFrame = p.Frame.Number
+	f.reqAckAsked = w.AckReq || w.Opcode.IsRead() || w.Opcode.IsAtomic()
+	f.maxPayload = max(f.maxPayload, n)
+	if w.Opcode.IsFirst() || w.Opcode.IsMiddle() {
+		f.pathMTU = n
+	}
+}
+
+// request takes a packet of a request.
+func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
+	n := payloadLen(p, w)
+	a.count.rcRequests++
+	a.learn(f, p, w, n)
+	psn := w.PSN
+	span := 1
+	unknown := false
+	if w.Opcode == wire.RCRDMAReadRequest {
+		if span = f.readSpan(w.RETH.Length); span == 0 {
+			span, unknown = 1, true
+		}
+	}
+	if !f.started {
+		f.begin(psn)
+	}
+	d := psn.Diff(f.nxt)
+	if d > jump || d < -jump { // a new use of the number
+		f.begin(psn)
+		d = 0
+	}
+	if d > 0 && f.loose {
+		f.nxt, d = psn, 0
+	}
+	sequential := psn == f.prev.Add(1)
+	f.prev = psn.Add(span - 1)
+	e := sent{psn: psn, op: w.Opcode, asks: f.reqAckAsked, valid: true, frame: p.Frame.Number, payload: n, at: p.Frame.Time, tries: 1}
+	switch set := w.Opcode.Headers(); {
+	case set&wire.HeaderRETH != 0:
+		e.va, e.rkey, e.length = w.RETH.VA, w.RETH.RKey, w.RETH.Length
+	case set&wire.HeaderAtomicETH != 0:
+		e.va, e.rkey, e.length = w.AtomicETH.VA, w.AtomicETH.RKey, 8
+	}
+	if d >= 0 {
+		if d > 0 {
+			if len(f.gaps) == maxGaps {
+				f.gaps = f.gaps[1:]
+			}
+			f.gaps = append(f.gaps, gap{f.nxt, psn, p.Frame.Time, p.Frame.Number})
+		}
+		f.nxt, f.loose, f.cause = psn.Add(span), unknown, byNothing
+		a.put(f, e)
+		a.open(f, p, w)
+		return
+	}
+	if f.nxt.Less(psn.Add(span)) { // a READ that begins again in its middle, or one whose length was not known
+		f.nxt = psn.Add(span)
+	}
+	if g, ok := f.inGap(psn); ok {
+		a.filled(f, p, g, psn)
+		a.put(f, e)
+		return
+	}
+	a.repeat(f, p, w, e, sequential)
+}
+
+// begin starts to count PSNs.
+func (f *flow) begin(psn wire.PSN) {
+	f.started, f.loose = true, false
+	f.nxt, f.una, f.prev = psn, psn, psn.Add(-1)
+	f.gaps, f.cause, f.openReads = f.gaps[:0], byNothing, 0
+	f.nakFrame, f.rnrFrame, f.sackFrame, f.rnrLast, f.nakked = 0, 0, 0, false, false
+	clear(f.ring)
+}
+
+// open counts READs and atomics, of which a connection allows some at a time.
+func (a *Analyzer) open(f *flow, p *capture.Packet, w *wire.Packet) {
+	if !w.Opcode.IsRead() && !w.Opcode.IsAtomic() {
+		return
+	}
+	f.openReads++
+	if f.conn == nil {
+		return
+	}
+	depth, known := f.conn.depth(f)
+	if !known || f.openReads <= depth || f.repeats > 0 || f.peer == nil || f.peer.responses == 0 && depth > 0 {
+		return
+	}
+	if x := a.mark(f, cmRD0, p.Frame.Number); x != nil && x.Count == 1 {
+		x.Words = words("The connection agreed on %d READs and atomics at a time, and %d are open.", depth, f.openReads)
+		if depth == 0 {
+			x.Certainty = Proven
+		}
+	}
+}
+
+// filled: a packet came that was missing when later ones came.
+func (a *Analyzer) filled(f *flow, p *capture.Packet, g gap, psn wire.PSN) {
+	switch {
+	case f.nakFrame > g.frame && !psn.Less(f.nakPSN):
+		f.cause = byNAK
+		a.lost(f, p, lossNAK)
+	case f.sackFrame > g.frame:
+		f.cause = bySelective
+		a.lost(f, p, lossNAK)
+	case p.Frame.Time-g.at > overtaken:
+		f.cause = byTimeout
+		a.lost(f, p, lossTimeout)
+	default:
+		a.mark(f, reorder, p.Frame.Number)
+	}
+}
+
+// repeat takes a request that was sent before.
+func (a *Analyzer) repeat(f *flow, p *capture.Packet, w *wire.Packet, e sent, sequential bool) {
+	f.repeats++
+	a.count.repeats++
+	old := f.entry(e.psn)
+	since := int64(0)
+	if old != nil {
+		e.tries = old.tries + 1
+		e.respond = old.respond
+		since = p.Frame.Time - old.at
+	}
+	oldFrame := 0
+	if old != nil {
+		oldFrame = old.frame
+	}
+	if !sequential || f.cause == byNothing {
+		f.cause = f.why(w, e.psn, oldFrame)
+		switch f.cause {
+		case byNAK, bySelective:
+			a.lost(f, p, lossNAK)
+		case byReadGap:
+			a.lost(f, p, lossNAK)
+			f.readGap = false
+		case byNeedless:
+			a.mark(f, lossAck, p.Frame.Number)
+		case byTimeout:
+			f.silence(p, e.psn, e.payload, since)
+		}
+	}
+	a.put(f, e)
+}
+
+// why says for which cause a request is repeated whose latest copy is in some frame, 0 if that is not known.
+func (f *flow) why(w *wire.Packet, psn wire.PSN, frame int) cause {
+	switch {
+	case f.rnrLast && psn == f.rnrPSN:
+		return byRNR
+	case f.nakFrame > frame && !psn.Less(f.nakPSN):
+		return byNAK
+	case f.readGap && w.Opcode.IsRead():
+		return byReadGap
+	case psn.Less(f.una):
+		return byNeedless
+	case f.sackFrame > frame && !psn.Less(f.sackPSN):
+		return bySelective
+	}
+	return byTimeout
+}
+
+// silence takes a request that is sent again since no answer has come.
+func (f *flow) silence(p *capture.Packet, psn wire.PSN, n int, interval int64) {
+	if f.silentTries == 0 || f.silentPSN != psn {
+		f.silentTries, f.silentPSN, f.silentFirst, f.silentLen = 0, psn, p.Frame.Time-interval, n
+		f.silentFrames = f.silentFrames[:0]
+	}
+	f.silentTries++
+	f.silentInterval = max(f.silentInterval, interval)
+	if len(f.silentFrames) < maxFrames {
+		f.silentFrames = append(f.silentFrames, p.Frame.Number)
+	}
+}
+
+// lost counts a loss.
+func (a *Analyzer) lost(f *flow, p *capture.Packet, r ruleID) {
+	a.mark(f, r, p.Frame.Number)
+	f.losses++
+	f.hosts.losses++
+	if f.lossLast != 0 && p.Frame.Time-f.lossLast < burst {
+		f.lossTimes++
+	}
+	f.lossLast = p.Frame.Time
+}
+
+// unreliable takes a packet of the UC service.
+func (a *Analyzer) unreliable(f *flow, p *capture.Packet, w *wire.Packet) {
+	a.learn(f, p, w, payloadLen(p, w))
+	if f.started {
+		if d := w.PSN.Diff(f.nxt); d > 0 && d < jump {
+			if x := a.mark(f, udDrop, p.Frame.Number); x != nil {
+				x.Severity = Warning // each message over UC has its PSNs to itself
+				f.losses += d
+				x.Words = words("%d PSNs of this UC queue pair are missing.", f.losses)
+			}
+		} else if d < 0 && d > -jump {
+			a.mark(f, reorder, p.Frame.Number)
+			return
+		}
+	}
+	f.started = true
+	f.nxt = w.PSN.Add(1)
+}
+
+// datagram takes a packet of the UD service.
+func (a *Analyzer) datagram(f *flow, p *capture.Packet, w *wire.Packet) {
+	a.learn(f, p, w, payloadLen(p, w))
+	const perSender = 0x80000000 // a Q_Key that only the sender's system may choose
+	to := flowKey{dst: p.Dst.Addr(), qpn: w.DestQP}
+	switch first, ok := a.udKeys[to]; {
+	case !ok && len(a.udKeys) < maxFlows:
+		a.udKeys[to] = w.DETH.QKey
+	case ok && first != w.DETH.QKey && w.DETH.QKey&perSender == 0:
+		if x := a.mark(f, qKey, p.Frame.Number); x != nil {
+			x.Words = words("This packet has %s, and the first one to the queue pair had %s.", a.names.key("%#08x", uint64(w.DETH.QKey)), a.names.key("%#08x", uint64(first)))
+		}
+	}
+}

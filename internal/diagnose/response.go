@@ -1,0 +1,291 @@
+package diagnose
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/capture"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+const (
+	maxReadTimes = 512 // READs whose times are kept for each flow
+	enoughReads  = 50  // before times are compared
+	sameNAKs     = 3   // for one PSN, and it is a black hole
+)
+
+// words is a sentence.
+func words(format string, args ...any) string { return fmt.Sprintf(format, args...) }
+
+// response takes a packet with which a responder answers.
+func (a *Analyzer) response(f *flow, p *capture.Packet, w *wire.Packet) {
+	f.responses++
+	a.count.responses++
+	if w.Opcode.IsRead() {
+		n := payloadLen(p, w)
+		f.maxPayload = max(f.maxPayload, n)
+		if w.Opcode.IsFirst() || w.Opcode.IsMiddle() {
+			f.pathMTU = n
+		}
+		a.readResponse(f, p, w)
+	}
+	if w.Opcode.Headers()&wire.HeaderAETH != 0 {
+		a.acknowledge(f, p, w.PSN, w.AETH.Syndrome)
+	}
+}
+
+// readResponse takes a packet of the answer to a READ.
+func (a *Analyzer) readResponse(f *flow, p *capture.Packet, w *wire.Packet) {
+	g := a.peerOf(f, w.PSN)
+	if f.respStarted && !w.Opcode.StartsMessage() && g != nil {
+		if d := w.PSN.Diff(f.respNxt); d > 0 && d < jump {
+			g.readGap = true // the requester will ask again
+		}
+	}
+	f.respStarted, f.respNxt = true, w.PSN.Add(1)
+	if g == nil {
+		return
+	}
+	if w.Opcode.StartsMessage() {
+		if e := g.entry(w.PSN); e != nil && !e.respond {
+			e.respond = true
+			if len(g.readTimes) < maxReadTimes && e.tries == 1 {
+				g.readTimes = append(g.readTimes, p.Frame.Time-e.at)
+			}
+		}
+	}
+	if w.Opcode.Headers()&wire.HeaderAETH == 0 {
+		g.progress(p, w.PSN)
+	}
+}
+
+// progress: all requests before a PSN, and that one in part or whole, have been carried out.
+func (f *flow) progress(p *capture.Packet, psn wire.PSN) {
+	f.answers++
+	f.lastAnswer = p.Frame.Time
+	f.rnrLast = false
+	if !psn.Less(f.nxt) || psn.Less(f.una) {
+		return
+	}
+	if e := f.entry(psn); e != nil {
+		f.answered = max(f.answered, e.payload)
+	}
+	f.una = psn.Add(1)
+	f.rnrSame, f.nakSame = 0, 0
+}
+
+// answeredNow ends a silence: an answer came.
+func (a *Analyzer) answeredNow(g *flow, p *capture.Packet, psn wire.PSN) {
+	if g.silentTries == 0 || psn.Less(g.silentPSN) {
+		return
+	}
+	for _, frame := range g.silentFrames {
+		a.mark(g, lossTimeout, frame)
+	}
+	if x := g.places[lossTimeout]; x != nil && g.silentInterval > 0 {
+		x.Words = words("The longest wait before a repeat was %v.", round(g.silentInterval))
+	}
+	g.losses++
+	g.hosts.losses++
+	g.silentTries = 0
+}
+
+// acknowledge takes an AETH of a packet on f: the answer to requests of the opposite flow.
+func (a *Analyzer) acknowledge(f *flow, p *capture.Packet, psn wire.PSN, s wire.Syndrome) {
+	g := a.peerOf(f, psn)
+	switch s.Kind() {
+	case wire.KindACK:
+		a.count.acks++
+		if g != nil {
+			a.answeredNow(g, p, psn)
+			if e := g.entry(psn); e != nil && (e.op.IsRead() || e.op.IsAtomic()) {
+				g.openReads = max(0, g.openReads-1)
+			}
+			a.checkHoles(g, p, psn)
+			g.progress(p, psn)
+		}
+	case wire.KindRNR:
+		a.count.rnrs++
+		a.notReady(f, g, p, psn, s)
+	case wire.KindNAK:
+		a.count.naks++
+		a.refused(f, g, p, psn, s.NAKCode())
+	}
+}
+
+// checkHoles looks for PSNs that are acknowledged though they were not captured.
+func (a *Analyzer) checkHoles(g *flow, p *capture.Packet, psn wire.PSN) {
+	if len(g.gaps) == 0 || g.nakFrame > 0 {
+		return
+	}
+	kept := g.gaps[:0]
+	for _, h := range g.gaps {
+		if psn.Less(h.to.Add(-1)) || g.sackFrame > h.frame {
+			kept = append(kept, h)
+			continue
+		}
+		if x := a.mark(g, capHole, h.frame); x != nil {
+			x.Words = words("PSN %v to %v, and perhaps others, were acknowledged and are not in the file.", h.from, h.to.Add(-1))
+		}
+	}
+	g.gaps = kept
+}
+
+// selective takes a selective acknowledgement of adverb's.
+func (a *Analyzer) selective(f *flow, p *capture.Packet, w *wire.Packet) {
+	f.responses++
+	g := a.peerOf(f, w.PSN)
+	if g == nil {
+		return
+	}
+	if before := w.PSN.Add(-1); !before.Less(g.una) {
+		a.answeredNow(g, p, before)
+		g.progress(p, before)
+	}
+	g.answers++
+	g.lastAnswer = p.Frame.Time
+	g.sackPSN, g.sackFrame = w.PSN, p.Frame.Number
+	g.sackGaps++
+}
+
+// notReady takes an RNR NAK.
+func (a *Analyzer) notReady(f, g *flow, p *capture.Packet, psn wire.PSN, s wire.Syndrome) {
+	on := g
+	if on == nil {
+		on = f
+	}
+	x := a.mark(on, rnr, p.Frame.Number)
+	if on.rnrFrame != 0 && on.rnrPSN == psn {
+		on.rnrSame++
+	} else {
+		on.rnrSame = 1
+	}
+	on.rnrMost = max(on.rnrMost, on.rnrSame)
+	on.rnrPSN, on.rnrFrame, on.rnrLast, on.rnrTimer = psn, p.Frame.Number, true, s.Value()
+	on.silentTries, on.lastAnswer = 0, p.Frame.Time
+	on.answers++
+	if x != nil {
+		x.Words = words("At most %d in a row for one message. The receiver asks to wait %v before each repeat.", on.rnrMost, wire.RNRTimer(on.rnrTimer))
+	}
+}
+
+// refused takes a NAK. g may be nil.
+func (a *Analyzer) refused(f, g *flow, p *capture.Packet, psn wire.PSN, code wire.NAKCode) {
+	on := g
+	if on == nil {
+		on = f
+	}
+	on.answers++
+	on.lastAnswer = p.Frame.Time
+	on.silentTries = 0
+	if code == wire.NAKSequenceError {
+		if on.nakFrame != 0 && on.nakPSN == psn {
+			on.nakSame++
+		} else {
+			on.nakSame = 1
+		}
+		on.nakPSN, on.nakFrame = psn, p.Frame.Number
+		if g != nil && psn.Diff(g.una) > 0 && !g.nxt.Less(psn) {
+			g.una = psn
+		}
+		a.lost(on, p, lossNAK)
+		if e := on.entry(psn); on.nakSame >= sameNAKs && e != nil && e.payload >= 1024 && e.payload == on.maxPayload {
+			a.blackHole(on, e.payload, p.Frame.Number)
+		}
+		return
+	}
+	on.nakked = true
+	var e, first *sent
+	if g != nil {
+		e = g.entry(psn)
+		first = g.start(psn)
+	}
+	op := "a request that is not in the capture"
+	if e != nil {
+		op = words("%v in frame %d (PSN %v)", e.op, e.frame, psn)
+	}
+	switch code {
+	case wire.NAKRemoteAccessError:
+		if x := a.mark(on, nakAccess, p.Frame.Number); x != nil {
+			x.Words = "It answers " + op + "."
+			if first != nil && (first.op.Headers()&(wire.HeaderRETH|wire.HeaderAtomicETH) != 0) {
+				x.Words = words("It answers %s: va %s, rkey %s, length %d.", op, a.names.key("%#x", first.va), a.names.key("%#08x", uint64(first.rkey)), first.length)
+				x.hit(first.frame)
+				x.Count--
+			}
+		}
+	case wire.NAKRemoteOperationalError:
+		if x := a.mark(on, nakOper, p.Frame.Number); x != nil {
+			x.Words = "It answers " + op + "."
+		}
+	default:
+		a.invalid(on, p, e, first, op, code)
+	}
+}
+
+// invalid takes a NAK for an invalid request, and lists the causes that fit the request.
+func (a *Analyzer) invalid(on *flow, p *capture.Packet, e, first *sent, op string, code wire.NAKCode) {
+	if e != nil && (e.op.IsFirst() || e.op.IsMiddle()) {
+		own := 0
+		if on.peer != nil {
+			own = on.peer.pathMTU
+		}
+		agreed := 0
+		if on.conn != nil {
+			agreed = on.conn.mtu
+		}
+		if own != 0 && own != e.payload || agreed != 0 && e.payload > agreed {
+			if x := a.mark(on, mtuDiff, p.Frame.Number); x != nil {
+				x.Words = words("The refused packet has %d bytes of payload. The other direction has a path MTU of %d, the connection one of %d (0: not known).", e.payload, own, agreed)
+			}
+			return
+		}
+	}
+	x := a.mark(on, nakInvalid, p.Frame.Number)
+	if x == nil {
+		return
+	}
+	x.Words = words("It answers %s.", op)
+	if code != wire.NAKInvalidRequest {
+		x.Words = words("The NAK has code %d (%v), and answers %s.", code, code, op)
+	}
+	if e == nil {
+		return
+	}
+	more := []string{"The request and the queue pair's state or flags do not fit: see the responder's log."}
+	switch {
+	case e.op.IsAtomic():
+		more = []string{"Is the address a multiple of 8? Does the responder's queue pair allow atomics (IBV_ACCESS_REMOTE_ATOMIC), and its max_dest_rd_atomic more than 0?"}
+		if e.va%8 != 0 {
+			more = []string{"The address is no multiple of 8: atomics need one."}
+		}
+	case e.op.IsRead():
+		more = []string{"Does the responder's queue pair allow READs (IBV_ACCESS_REMOTE_READ)? Is its max_dest_rd_atomic at least the requester's max_rd_atomic?"}
+	case e.op.IsWrite():
+		more = []string{"Does the responder's queue pair allow WRITEs (IBV_ACCESS_REMOTE_WRITE)? Is the path MTU the same at both ends?"}
+	case e.op.IsSend():
+		more = []string{"Is the message longer than the receive that it met? Is the path MTU the same at both ends?"}
+	}
+	x.Remedy = append(append([]string(nil), rules[nakInvalid].remedy...), more...)
+}
+
+// blackHole: large packets do not get through.
+func (a *Analyzer) blackHole(f *flow, n, frame int) *Finding {
+	x := a.mark(f, mtuBlackhole, frame)
+	if x != nil {
+		x.Words = words("Packets with %d bytes of payload are repeated without success. The longest that was answered had %d.", n, f.answered)
+	}
+	return x
+}
+
+// round makes a time fit to read.
+func round(ns int64) time.Duration {
+	d, unit := time.Duration(ns), 10*time.Nanosecond
+	switch {
+	case d > time.Second:
+		unit = 10 * time.Millisecond
+	case d > time.Millisecond:
+		unit = 10 * time.Microsecond
+	}
+	return d - d%unit
+}
