@@ -69,7 +69,7 @@ type hosts struct {
 	dataDSCP, cnpDSCP             uint8
 	ports                         [4]uint16
 	nports                        int
-	qps                           int
+	live, qps                     int // queue pairs: that are followed, and the most at a time
 	flows                         []*flow
 	translatedSrc, translatedDst  netip.Addr // the GIDs of a REQ for which ICRCs fit
 	badFinding, natFinding, other *Finding
@@ -235,7 +235,8 @@ func (a *Analyzer) flowOf(h *hosts, p *capture.Packet, w *wire.Packet) *flow {
 		}
 		f = &flow{key: k, kind: p.Version, hosts: h, first: p.Frame.Time, pKey: w.PKey, trafficClass: p.TrafficClass, srcPort: p.Src.Port(), service: w.Opcode.Service()}
 		a.flows[k] = f
-		h.qps++
+		h.live++
+		h.qps = max(h.qps, h.live)
 		if len(h.flows) < maxPerHosts {
 			h.flows = append(h.flows, f)
 		}
@@ -282,6 +283,7 @@ func (a *Analyzer) evict(f *flow) {
 
 func (a *Analyzer) forget(f *flow) {
 	a.unlink(f)
+	f.hosts.live--
 	a.ringSum -= len(f.ring)
 	delete(a.flows, f.key)
 	if f.peer != nil && f.peer.peer == f {

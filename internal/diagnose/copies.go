@@ -136,7 +136,7 @@ func (a *Analyzer) sameSending(h *hosts, p *capture.Packet, bth *wire.BTH, e *co
 		return false // the peer may have asked for it
 	}
 	f := a.flows[flowKey{p.Src.Addr(), p.Dst.Addr(), bth.DestQP}]
-	return f == nil || !f.readGap && f.nakFrame <= e.frame && f.sackFrame <= e.frame && f.rnrFrame <= e.frame
+	return f == nil || f.gapFrame <= e.frame && f.nakFrame <= e.frame && f.sackFrame <= e.frame && f.rnrFrame <= e.frame
 }
 
 // copyKey makes a number of all in a packet that is the same in its copies.

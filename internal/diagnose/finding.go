@@ -69,6 +69,7 @@ type Finding struct {
 	WrongIf   string    `json:"would_be_wrong_if,omitempty"`
 
 	rule    ruleID
+	longest int64 // a wait
 	dropped bool  // another finding explains it
 	flow    *flow // of which the report says where and gives the filter
 }

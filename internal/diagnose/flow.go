@@ -69,7 +69,13 @@ type flow struct {
 	sackPSN   wire.PSN
 	sackFrame int
 	sackGaps  int // selective acknowledgements that named a missing packet
-	readGap   bool
+	gapFrame  int // of the latest response to a READ before which others are missing
+
+	// Repeats after a timeout, which an answer has ended: losses, unless a second answer shows that both copies arrived.
+	ended     bool
+	endedPSN  wire.PSN
+	endedAt   []int // frames
+	endedWait int64
 
 	// Since the latest answer.
 	silentTries    int
@@ -77,6 +83,9 @@ type flow struct {
 	silentPSN      wire.PSN
 	silentInterval int64
 	silentFirst    int64
+	silentLast     int64
+	silentLate     bool  // the receiver's own capture has all copies
+	rtt            int64 // the least time from a request to its acknowledgement; 0 is not known
 	silentLen      int
 
 	answers      int
@@ -92,8 +101,8 @@ type flow struct {
 	reqFrame     int // of the latest request
 	reqAckAsked  bool
 
-	respNxt     wire.PSN // the next response to a READ
-	respStarted bool
+	respNxt  wire.PSN // the next response to a READ
+	respOpen bool     // the latest one does not end its message
 }
 
 // sent is a request that was captured.
@@ -107,6 +116,7 @@ type sent struct {
 	payload int
 	tries   int
 	at      int64 // of the latest copy
+	answer  int64 // when the packet was acknowledged, if an acknowledgement named its PSN
 	va      uint64
 	rkey    uint32
 	length  uint32

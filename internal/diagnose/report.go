@@ -39,6 +39,7 @@ func (a *Analyzer) finish(f *flow) {
 	if f.service != wire.ServiceRC {
 		return
 	}
+	a.settle(f)
 	a.unanswered(f)
 	if f.requests >= many && f.repeats*2 >= f.requests {
 		if x := a.mark(f, livelock, 0); x != nil {

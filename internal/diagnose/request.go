@@ -154,7 +154,7 @@ func (a *Analyzer) repeat(f *flow, p *capture.Packet, w *wire.Packet, e sent, se
 	since := int64(0)
 	if old != nil {
 		e.tries = old.tries + 1
-		e.respond = old.respond
+		e.respond, e.answer = old.respond, old.answer
 		since = p.Frame.Time - old.at
 	}
 	oldFrame := 0
@@ -168,11 +168,15 @@ func (a *Analyzer) repeat(f *flow, p *capture.Packet, w *wire.Packet, e sent, se
 			a.lost(f, p, lossNAK)
 		case byReadGap:
 			a.lost(f, p, lossNAK)
-			f.readGap = false
 		case byNeedless:
-			a.mark(f, lossAck, p.Frame.Number)
+			if old != nil && (since < overtaken || f.wasLate(e.psn, old.at, p.Frame.Time)) {
+				a.late(f, p.Frame.Number, since)
+			} else {
+				a.mark(f, lossAck, p.Frame.Number)
+			}
 		case byTimeout:
 			f.silence(p, e.psn, e.payload, since)
+			f.silentLate = f.silentLate || old != nil && p.Frame.Direction == capture.Inbound
 		}
 	}
 	a.put(f, e)
@@ -185,7 +189,7 @@ func (f *flow) why(w *wire.Packet, psn wire.PSN, frame int) cause {
 		return byRNR
 	case f.nakFrame > frame && !psn.Less(f.nakPSN):
 		return byNAK
-	case f.readGap && w.Opcode.IsRead():
+	case w.Opcode.IsRead() && f.gapFrame > frame:
 		return byReadGap
 	case psn.Less(f.una):
 		return byNeedless
@@ -195,13 +199,30 @@ func (f *flow) why(w *wire.Packet, psn wire.PSN, frame int) cause {
 	return byTimeout
 }
 
+// wasLate reports whether a request that was sent at a time, and again at another, was answered closer to the repeat: then
+// the repeat and the answer crossed.
+func (f *flow) wasLate(psn wire.PSN, at, again int64) bool {
+	for range len(f.ring) {
+		e := f.entry(psn)
+		if e == nil {
+			return false
+		}
+		if e.answer != 0 {
+			return 2*(e.answer-at) > again-at
+		}
+		psn = psn.Add(1)
+	}
+	return false
+}
+
 // silence takes a request that is sent again since no answer has come.
 func (f *flow) silence(p *capture.Packet, psn wire.PSN, n int, interval int64) {
 	if f.silentTries == 0 || f.silentPSN != psn {
 		f.silentTries, f.silentPSN, f.silentFirst, f.silentLen = 0, psn, p.Frame.Time-interval, n
-		f.silentFrames = f.silentFrames[:0]
+		f.silentFrames, f.silentLate = f.silentFrames[:0], false
 	}
 	f.silentTries++
+	f.silentLast = p.Frame.Time
 	f.silentInterval = max(f.silentInterval, interval)
 	if len(f.silentFrames) < maxFrames {
 		f.silentFrames = append(f.silentFrames, p.Frame.Number)

@@ -37,12 +37,12 @@ func (a *Analyzer) response(f *flow, p *capture.Packet, w *wire.Packet) {
 // readResponse takes a packet of the answer to a READ.
 func (a *Analyzer) readResponse(f *flow, p *capture.Packet, w *wire.Packet) {
 	g := a.peerOf(f, w.PSN)
-	if f.respStarted && !w.Opcode.StartsMessage() && g != nil {
+	if f.respOpen && g != nil {
 		if d := w.PSN.Diff(f.respNxt); d > 0 && d < jump {
-			g.readGap = true // the requester will ask again
+			g.gapFrame = p.Frame.Number // the requester will ask again
 		}
 	}
-	f.respStarted, f.respNxt = true, w.PSN.Add(1)
+	f.respOpen, f.respNxt = !w.Opcode.EndsMessage(), w.PSN.Add(1)
 	if g == nil {
 		return
 	}
@@ -69,6 +69,10 @@ func (f *flow) progress(p *capture.Packet, psn wire.PSN) {
 	}
 	if e := f.entry(psn); e != nil {
 		f.answered = max(f.answered, e.payload)
+		e.answer = p.Frame.Time
+		if d := e.answer - e.at; e.tries == 1 && d > 0 && (f.rtt == 0 || d < f.rtt) {
+			f.rtt = d
+		}
 	}
 	f.una = psn.Add(1)
 	f.rnrSame, f.nakSame = 0, 0
@@ -79,15 +83,61 @@ func (a *Analyzer) answeredNow(g *flow, p *capture.Packet, psn wire.PSN) {
 	if g.silentTries == 0 || psn.Less(g.silentPSN) {
 		return
 	}
-	for _, frame := range g.silentFrames {
-		a.mark(g, lossTimeout, frame)
+	a.settle(g)
+	// An answer that comes sooner than any other answers an earlier copy.
+	early := g.rtt > 0 && (p.Frame.Time-g.silentLast)*4 < g.rtt*3
+	if g.silentLate || early || g.passed(psn) {
+		for _, frame := range g.silentFrames {
+			a.late(g, frame, g.silentInterval)
+		}
+		g.silentTries = 0
+		return
 	}
-	if x := g.places[lossTimeout]; x != nil && g.silentInterval > 0 {
-		x.Words = words("The longest wait before a repeat was %v.", round(g.silentInterval))
+	g.ended, g.endedPSN, g.endedWait = true, g.silentPSN, g.silentInterval
+	g.endedAt = append(g.endedAt[:0], g.silentFrames...)
+	g.silentTries = 0
+}
+
+// passed reports whether an acknowledgement covers a packet that followed the repeated ones and was not repeated. Then
+// they all had arrived, since the receiver has missed none of them.
+func (f *flow) passed(psn wire.PSN) bool {
+	e, first := f.entry(psn), f.silentFrames[0]
+	return e != nil && f.silentPSN.Less(psn) && e.tries == 1 && e.frame < first && f.nakFrame < first && f.sackFrame < first
+}
+
+// settle counts repeats that an answer has ended, and no second one: a packet was lost.
+func (a *Analyzer) settle(g *flow) {
+	if !g.ended {
+		return
 	}
+	g.ended = false
 	g.losses++
 	g.hosts.losses++
-	g.silentTries = 0
+	for _, frame := range g.endedAt {
+		if x := a.mark(g, lossTimeout, frame); x != nil {
+			x.longest = max(x.longest, g.endedWait)
+			x.Words = words("The longest wait before a repeat was %v.", round(x.longest))
+		}
+	}
+}
+
+// again takes an answer that came before. If it answers repeats after a timeout, then no copy was lost.
+func (a *Analyzer) again(g *flow, psn wire.PSN) {
+	if !g.ended || psn.Less(g.endedPSN) {
+		return
+	}
+	g.ended = false
+	for _, frame := range g.endedAt {
+		a.late(g, frame, g.endedWait)
+	}
+}
+
+// late: an answer took longer than its requester waited.
+func (a *Analyzer) late(g *flow, frame int, wait int64) {
+	if x := a.mark(g, lateAnswer, frame); x != nil {
+		x.longest = max(x.longest, wait)
+		x.Words = words("The longest wait before a repeat was %v.", round(x.longest))
+	}
 }
 
 // acknowledge takes an AETH of a packet on f: the answer to requests of the opposite flow.
@@ -97,6 +147,9 @@ func (a *Analyzer) acknowledge(f *flow, p *capture.Packet, psn wire.PSN, s wire.
 	case wire.KindACK:
 		a.count.acks++
 		if g != nil {
+			if psn.Less(g.una) {
+				a.again(g, psn)
+			}
 			a.answeredNow(g, p, psn)
 			if e := g.entry(psn); e != nil && (e.op.IsRead() || e.op.IsAtomic()) {
 				g.openReads = max(0, g.openReads-1)

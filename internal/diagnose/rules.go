@@ -60,6 +60,7 @@ const (
 	lossNAK
 	lossTimeout
 	lossAck
+	lateAnswer
 	lossBurst
 	livelock
 	reorder

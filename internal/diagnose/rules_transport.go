@@ -50,6 +50,8 @@ var transportRules = map[ruleID]rule{
 		[]string{"The last packets of a burst were lost, for which no NAK comes, or the answer was.", notLossless}, "the peer was slow to answer, for want of CPU."},
 	lossAck: {"LOSS-ACK", Warning, Likely, OfNetwork, "Requests were repeated though their answer had been sent",
 		[]string{"The answer was lost on the way back, or came later than the timeout: raise the timeout, look at the CPU of both ends.", notLossless}, ""},
+	lateAnswer: {"LATE", Info, Likely, OfHost, "Requests were repeated before their answer came",
+		[]string{"No request was lost: the answer took longer than the sender waited. Look at the CPU of the end that answers, and raise the timeout.", "Software devices probe after a short silence, which costs a packet and no more."}, "an answer was lost on its way back."},
 	lossBurst: {"LOSS-BURST", Warning, Likely, OfNetwork, "Losses come in bursts",
 		[]string{"A buffer overflows: incast, or a rate that the receiver does not keep up with. Set PFC or ECN thresholds, or let fewer senders send at once."}, ""},
 	livelock: {"LIVELOCK", Error, Proven, OfNetwork, "Most packets are repeats",

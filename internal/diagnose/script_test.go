@@ -440,6 +440,74 @@ var scripts = []struct {
 		}
 	}, nil, []string{"ECMP"}},
 	{"a source port of TFTP", func(s *script) { s.port = 69; s.good(0, 2) }, nil, []string{"PORT-SRC"}},
+	{"a slow peer", func(s *script) {
+		s.good(0, 2)
+		s.ab(write(2, wire.RCRDMAWriteOnly, 64))
+		s.now += 20 * time.Millisecond
+		s.ab(write(2, wire.RCRDMAWriteOnly, 64))
+		s.now += time.Millisecond
+		s.ba(ack(2))
+		s.ba(ack(2))
+		s.good(3, 2)
+	}, nil, []string{"LATE"}},
+	{"a probe of a message that had arrived", func(s *script) {
+		s.good(0, 2)
+		s.ab(write(2, wire.RCRDMAWriteFirst, 1024))
+		s.ab(write(3, wire.RCRDMAWriteMiddle, 1024))
+		s.ab(write(4, wire.RCRDMAWriteLast, 64))
+		s.now += 20 * time.Millisecond
+		s.ab(write(2, wire.RCRDMAWriteFirst, 1024))
+		s.now += 5 * time.Millisecond
+		s.ba(ack(4))
+		s.good(5, 2)
+	}, nil, []string{"LATE"}},
+	{"a READ's response that begins anew", func(s *script) {
+		read := func(psn wire.PSN, n uint32) wire.Packet {
+			return wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAReadRequest, AckReq: true, PSN: psn}, RETH: wire.RETH{Length: n}}
+		}
+		response := func(psn wire.PSN, op wire.Opcode) wire.Packet {
+			return wire.Packet{BTH: wire.BTH{Opcode: op, PSN: psn}, AETH: wire.AETH{Syndrome: wire.SyndromeACK(31)}, Payload: make([]byte, 1024)}
+		}
+		s.ab(read(0, 3072))
+		s.ba(response(0, wire.RCRDMAReadResponseFirst))
+		s.ba(response(1, wire.RCRDMAReadResponseMiddle))
+		s.ba(response(2, wire.RCRDMAReadResponseLast))
+		s.ab(read(3, 3072))
+		s.ab(read(6, 3072))
+		s.ba(response(3, wire.RCRDMAReadResponseFirst))
+		s.ba(response(6, wire.RCRDMAReadResponseFirst))
+		s.ba(response(7, wire.RCRDMAReadResponseMiddle))
+		s.ba(response(8, wire.RCRDMAReadResponseLast))
+		s.ab(read(4, 2048))
+		s.ba(response(4, wire.RCRDMAReadResponseFirst))
+		s.ba(response(5, wire.RCRDMAReadResponseLast))
+	}, []string{"LOSS-NAK"}, nil},
+	{"a repeat that crosses its answer", func(s *script) {
+		s.good(0, 2)
+		s.ab(write(2, wire.RCRDMAWriteOnly, 64))
+		s.now += 20 * time.Millisecond
+		s.ba(ack(2))
+		s.ab(write(2, wire.RCRDMAWriteOnly, 64))
+		s.ba(ack(2))
+		s.good(3, 2)
+	}, nil, []string{"LATE"}},
+	{"a lost request", func(s *script) {
+		s.good(0, 2)
+		s.ab(write(2, wire.RCRDMAWriteOnly, 64))
+		s.now += 20 * time.Millisecond
+		s.ab(write(2, wire.RCRDMAWriteOnly, 64))
+		s.ba(ack(2))
+		s.good(3, 2)
+	}, []string{"LOSS-TIMEOUT"}, nil},
+	{"a lost answer", func(s *script) {
+		s.good(0, 2)
+		s.ab(write(2, wire.RCRDMAWriteOnly, 64))
+		s.ba(ack(2))
+		s.now += 20 * time.Millisecond
+		s.ab(write(2, wire.RCRDMAWriteOnly, 64))
+		s.ba(ack(2))
+		s.good(3, 2)
+	}, []string{"LOSS-ACK"}, nil},
 	{"a silent peer", func(s *script) {
 		s.ba(write(0, wire.RCRDMAWriteOnly, 8)) // the path is there
 		s.ab(ack(0))
