@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestStatic: the tool has no loader of libraries, which makes a program dynamic, but with the tag for cards.
-func TestStatic(t *testing.T) {
+// TestLoader: the tool has no loader of libraries, which makes a program dynamic, but with the tag for cards.
+func TestLoader(t *testing.T) {
 	const loader = "github.com/ebitengine/purego"
 	for tags, want := range map[string]bool{"": false, "adverb_native": true} {
 		list := exec.Command("go", "list", "-deps", "-tags", tags, ".")
