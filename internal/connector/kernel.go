@@ -16,10 +16,18 @@ type KernelManaged interface {
 	OpenCM() (*os.File, error)
 }
 
-// IsKernels reports whether the kernel's connection manager makes the connections of a device.
-func IsKernels(dev *verbs.Device) bool {
-	_, ok := kernelOf(dev)
-	return ok
+// CheckKernel returns nil if the kernel's connection manager makes the connections of a device, and is there. Otherwise it fails with
+// verbs.ErrUnsupported.
+func CheckKernel(dev *verbs.Device) error {
+	k, ok := kernelOf(dev)
+	if !ok {
+		return verbs.Errorf(verbs.ErrUnsupported, "device %s is not the kernel's", dev.Name())
+	}
+	f, err := k.OpenCM()
+	if err != nil {
+		return verbs.Errorf(verbs.ErrUnsupported, "the kernel has no connection manager: %w", err)
+	}
+	return f.Close()
 }
 
 func kernelOf(dev *verbs.Device) (KernelManaged, bool) {

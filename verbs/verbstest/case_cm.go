@@ -23,8 +23,10 @@ type cm struct {
 }
 
 func (s *Side) cm() *cm {
-	if _, err := s.Device.GSI(); err != nil && !s.iwarp() && !connector.IsKernels(s.Device) {
-		s.need(CM, err)
+	if _, err := s.Device.GSI(); err != nil && !s.iwarp() {
+		if why := connector.CheckKernel(s.Device); why != nil {
+			s.need(CM, why)
+		}
 	}
 	return &cm{s, rdmacm.NewEventChannel(s.Device)}
 }
