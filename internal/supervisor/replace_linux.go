@@ -220,13 +220,17 @@ func (r *replaced) replace(c *Call, p *Process, s span) error {
 	})
 }
 
+// comesBack is how long a thread may take to stop that has its answer. The machine may be busy, and nothing else keeps the
+// thread.
+const comesBack = 10 * time.Second
+
 // errRestartNoIntr is ERESTARTNOINTR: the call is restarted in any case.
 const errRestartNoIntr = 513
 
 // remap does what the thread of the call has to do, which has its answer. Then the thread makes the call again, whatever remap has
 // done.
 func (r *replaced) remap(t *tracer, c *Call, p *Process, f *memoryFile, number int, parts []area) error {
-	if err := t.await(c.TID, stepPatience); err != nil {
+	if err := t.await(c.TID, comesBack); err != nil {
 		return err
 	}
 	thread, err := t.calling(c.TID)
@@ -266,6 +270,10 @@ func (c *calling) place(fd int, a *area) error {
 
 // plan decides by which memfd pages of a range are to be replaced, nil for a new one, and which pages.
 func (r *replaced) plan(c *Call, p *Process, s span) (f *memoryFile, parts []area, err error) {
+	// A filter of the program's own may end it for the calls that its thread is to make.
+	if n := filtersOf(strconv.Itoa(c.TID)); n != filtersOf("self")+1 {
+		return nil, nil, fmt.Errorf("%w: the thread has %d filters of system calls", errNotMapped, n)
+	}
 	list, err := detailedAreas(c.TID, s.from, s.to)
 	if err != nil {
 		return nil, nil, err
@@ -297,7 +305,7 @@ func (r *replaced) plan(c *Call, p *Process, s span) (f *memoryFile, parts []are
 		return nil, nil, fmt.Errorf("%w: nothing is at %#x", errNotMapped, at)
 	}
 	for i := range all {
-		if strings.HasPrefix(all[i].name, "/[aio]") || strings.Contains(all[i].name, "[io_uring]") {
+		if all[i].pins() {
 			return nil, nil, fmt.Errorf("%w: the kernel may have pages of it, for %s", errNotMapped, all[i].name)
 		}
 	}
@@ -313,6 +321,16 @@ func (r *replaced) plan(c *Call, p *Process, s span) (f *memoryFile, parts []are
 		}
 	}
 	return nil, parts, nil
+}
+
+// filtersOf is how many seccomp filters a thread has, or this process.
+func filtersOf(thread string) int {
+	b, err := os.ReadFile("/proc/" + thread + "/status")
+	n, cerr := strconv.Atoi(statusField(string(b), "Seccomp_filters:"))
+	if err != nil || cerr != nil {
+		return -1
+	}
+	return n
 }
 
 // keeps says why the pages of an area cannot be replaced, or nothing.
@@ -338,6 +356,17 @@ func (a *area) keeps() string {
 		}
 	}
 	return ""
+}
+
+// pins reports whether an area is of something by which a process has the kernel keep pages: a device, such as a GPU, or a ring
+// of io_uring or AIO. The kernel would go on with the pages that were there when they were given to it.
+func (a *area) pins() bool {
+	switch n := a.name; {
+	case strings.HasPrefix(n, "/dev/zero"), strings.HasPrefix(n, "/dev/shm/"):
+		return false
+	default:
+		return strings.HasPrefix(n, "/dev/") || strings.HasPrefix(n, "anon_inode:") || strings.HasPrefix(n, "/[aio]")
+	}
 }
 
 // isMapped reports whether a process, of which all areas are given, has pages of the file.

@@ -245,6 +245,20 @@ func targetKept([]string) {
 	is("beyond all", ask(fd, toyMap, ^uintptr(0)-10, 5), 0)
 	both(fd, mapped(fd, gap[:2*pageSize]), gap, 0)
 
+	// A thread with a filter of its own, which lets all calls pass.
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		var p program
+		allow(&p)
+		filter := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
+		_, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&filter)))
+		is("install a filter", e, 0)
+		kept(fd, "memory of a thread with a filter", anonymous(pageSize))
+	}()
+	<-done
+
 	// A ring of io_uring, which has pages of its own of the program's.
 	params := make([]byte, 120)
 	ring, _, e := unix.Syscall(unix.SYS_IO_URING_SETUP, 4, at(params), 0)

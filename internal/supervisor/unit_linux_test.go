@@ -386,6 +386,64 @@ func FuzzWalk(f *testing.F) {
 	})
 }
 
+// Lines of /proc/PID/maps.
+func TestParseArea(t *testing.T) {
+	for line, want := range map[string]area{
+		"7f00a000-7f00b000 rw-p 00001000 00:01 1234                       /memfd:a name (deleted)": {
+			from: 0x7f00a000, to: 0x7f00b000, offset: 0x1000, rights: "rw-p", file: inode{1, 1234}, name: "/memfd:a name (deleted)"},
+		"55ced7644000-55ced7646000 r--s 00000000 fe:00 247026                     /usr/bin/cat": {
+			from: 0x55ced7644000, to: 0x55ced7646000, rights: "r--s", file: inode{0xfe00, 247026}, name: "/usr/bin/cat"},
+		"55ced7646000-55ced7647000 rw-p 00000000 00:00 0": {from: 0x55ced7646000, to: 0x55ced7647000, rights: "rw-p"},
+	} {
+		if got, ok := parseArea(line); !ok || got != want {
+			t.Errorf("%q: got %+v, %v, want %+v", line, got, ok, want)
+		}
+	}
+	for _, line := range []string{"", "Size:    8 kB", "VmFlags: rd wr mr", "1-2", "1-2 rw-p", "x-2 rw-p 0 0:0 0", "1-2 rw 0 0:0 0", "1-2 rw-p 0 00 0"} {
+		if a, ok := parseArea(line); ok {
+			t.Errorf("%q: got %+v, want nothing", line, a)
+		}
+	}
+	a := area{from: 0x5000, to: 0x9000, offset: 0x1000}
+	if got := a.cut(0x6000, 0x7000); got.from != 0x6000 || got.to != 0x7000 || got.offset != 0x2000 {
+		t.Errorf("cut: got %+v", got)
+	}
+	for name, want := range map[string]bool{
+		"": false, "[heap]": false, "/dev/zero (deleted)": false, "/dev/shm/x": false, "/usr/lib/libc.so": false,
+		"/dev/nvidia0": true, "anon_inode:[io_uring]": true, "/[aio] (deleted)": true,
+	} {
+		if a := (area{name: name}); a.pins() != want {
+			t.Errorf("%q: pins %v, want %v", name, !want, want)
+		}
+	}
+}
+
+// Both ways to ask for mappings give the same.
+func TestAreas(t *testing.T) {
+	byText, err := allAreas(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := uint64(uintptr(unsafe.Pointer(&checkWord)))
+	list, err := areas(os.Getpid(), at-8, at+8)
+	if err != nil || len(list) == 0 {
+		t.Fatalf("got %v, %v", list, err)
+	}
+	last := list[len(list)-1]
+	i := slices.IndexFunc(byText, func(a area) bool { return a.from <= at && at < a.to })
+	if i < 0 {
+		t.Fatal("no mapping of a variable")
+	}
+	want := byText[i].cut(at-8, at+8)
+	want.name = ""
+	if last.name = ""; last != want {
+		t.Errorf("got %+v, want %+v", last, want)
+	}
+	if list, err := areas(os.Getpid(), 0, pageSize); err != nil || len(list) != 0 {
+		t.Errorf("at the address 0: got %+v, %v, want nothing", list, err)
+	}
+}
+
 // What each notified call does takes no memory.
 func TestNoAllocations(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
