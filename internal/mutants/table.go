@@ -614,4 +614,4 @@ var mutants = slices.Concat([]mutant{
 		"	if !slices.Contains(p.napping, t) {\n		p.armLocked(t)\n", "	if t.nap == 0 {\n		p.armLocked(t)\n", "./internal/rnic", "TestRoomAfterNap"},
 }, networkMutants, nearMutants, recoveryMutants, programMutants, cornerMutants, toolMutants, endMutants, fenceMutants,
 	foreignMutants, faultMutants, identityMutants, rpcMutants, kernelMutants, cmMutants, doorMutants, timesMutants, siwMutants, addressMutants,
-	limitMutants, claimMutants, attackMutants, habitMutants, releaseMutants, supervisedMutants, cardMutants)
+	limitMutants, claimMutants, attackMutants, habitMutants, releaseMutants, supervisedMutants, cardMutants, mappedMutants)

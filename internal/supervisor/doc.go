@@ -84,12 +84,13 @@
 //
 // # Memory
 //
-// Devices read and write the target's memory by system calls, or have it mapped: Call.Map replaces pages of the target by pages of a
-// memfd, which is the supervisor's too. The threads of the process are stopped by ptrace meanwhile. Private anonymous memory that
-// can be read and written is replaced. All else stays the target's alone: mappings of files, shared memory, stacks that grow,
-// huge pages, memory under userfaultfd or a protection key; memory of a process that has a debugger, mappings of a device or of io_uring, a filter of its own,
-// or another process with the same memory. The filter then notifies fork, clone without CLONE_VM, clone3, mremap, and
-// MADV_DONTNEED, MADV_FREE and MADV_REMOVE, so that the program finds its memory as it would be. Known differences:
+// Devices read and write the target's memory by system calls, or have it mapped: Call.Map replaces pages of the target by
+// pages of a memfd, which is the supervisor's too. The threads of the process are stopped by ptrace meanwhile. Private
+// anonymous memory that can be read and written is replaced. All else stays the target's alone: mappings of files, shared
+// memory, stacks that grow, huge pages, memory under userfaultfd or a protection key; memory of a process that has a
+// debugger, mappings of a device or of io_uring, a filter of its own, or another process with the same memory. The filter
+// then notifies fork, clone without CLONE_VM, clone3, mremap, and MADV_DONTNEED, MADV_FREE and MADV_REMOVE, so that the
+// program finds its memory as it would be. Known differences:
 //
 //   - A part of a mapping cannot grow by mremap if more of the mapping is registered: ENOMEM.
 //   - While a debugger has a thread, the children that the thread forks share the replaced pages.

@@ -42,7 +42,7 @@ func TestReplacedWithoutPtrace(t *testing.T) {
 	}
 }
 
-// signalled is a program that counts signals while its memory is replaced: each arrives once.
+// signalled is a program that counts signals while its memory is replaced, and while it forks: each arrives once.
 const signalled = `
 import ctypes, fcntl, mmap, os, signal, struct, sys
 device = os.open("` + toyNode + `", os.O_RDWR)
@@ -51,13 +51,14 @@ os.set_blocking(r, False)
 os.set_blocking(w, False)
 many, number = 2000, signal.SIGRTMIN + 3
 signal.signal(number, lambda *_: None)
+signal.siginterrupt(number, False) # a call that the supervisor has not received yet ends by a signal
 signal.set_wakeup_fd(w)
 parent = os.getpid()
 ready, go = os.pipe()
 child = os.fork()
 if child == 0:
-    os.read(ready, 1)
     for i in range(many):
+        os.read(ready, 1)
         while True:
             try:
                 os.kill(parent, number)
@@ -65,7 +66,6 @@ if child == 0:
             except BlockingIOError: # too many wait
                 pass
     os._exit(0)
-os.write(go, b"x")
 count = mapped = 0
 def take():
     global count
@@ -74,12 +74,18 @@ def take():
     except BlockingIOError:
         pass
 while count < many:
+    os.write(go, b"x" * 20) # so many come
     m = mmap.mmap(-1, 8192, flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS)
     m[0:5] = b"hello"
     at = ctypes.addressof(ctypes.c_char.from_buffer(m))
     if fcntl.ioctl(device, 0x1420b, bytearray(struct.pack("3Q", at, 8192, 0))) != 0: # toyMap
         mapped += 1
     assert m[0:5] == b"hello"
+    os.write(go, b"x" * 20)
+    other = os.fork() # with memory that is to be copied
+    if other == 0:
+        os._exit(0 if m[0:5] == b"hello" else 1)
+    assert os.waitpid(other, 0)[1] == 0
     take()
     if os.waitpid(child, os.WNOHANG)[0] == child:
         break

@@ -371,7 +371,7 @@ func targetMremap([]string) {
 
 	// A neighbour in the file.
 	pair := anonymous(8 * pageSize)
-	mapped(fd, pair)
+	ask(fd, toyUnmap, uintptr(mapped(fd, pair)))
 	_, err = mremap(at(pair), 4*pageSize, 6*pageSize, unix.MREMAP_MAYMOVE)
 	want("mremap of a part that grows", err, unix.ENOMEM)
 	isPattern("memory after that", pair, 1)
