@@ -54,6 +54,11 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// canMap reports whether the program's memory can be mapped.
+func canMap() bool {
+	return slices.ContainsFunc(supervisor.Check(), func(f supervisor.Finding) bool { return f.Name == "mapped memory" && f.OK })
+}
+
 // TestMemory: the program's memory is mapped where that can be, and not if the user says so.
 func TestMemory(t *testing.T) {
 	needSupervisor(t)
@@ -61,7 +66,7 @@ func TestMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	maps := slices.ContainsFunc(supervisor.Check(), func(f supervisor.Finding) bool { return f.Name == "mapped memory" && f.OK })
+	maps := canMap()
 	for _, x := range []struct {
 		flags []string
 		maps  bool
