@@ -38,11 +38,12 @@ type replaced struct {
 	begun   atomic.Bool  // some process has, or had, replaced pages
 	forking atomic.Int64 // the thread that is traced while it forks, or 0: a signal may have its call begin anew without a stop
 
-	mu    sync.Mutex // held while pages are replaced, given up or copied: one at a time
-	files map[inode]*memoryFile
-	tries map[int]try // by thread
-	moves int         // how often mremap was called on replaced pages
-	sweep *time.Timer // or nil
+	mu     sync.Mutex // held while pages are replaced, given up or copied: one at a time
+	files  map[inode]*memoryFile
+	tries  map[int]try   // by thread
+	moves  int           // how often mremap was called on replaced pages
+	sweep  *time.Timer   // or nil
+	period time.Duration // of sweep
 }
 
 // memoryFile is a memfd whose pages a process has in place of its own.

@@ -12,27 +12,40 @@ import (
 // from time to time for pages that nobody has any more, and gives them back. A mapping that mremap moves may be
 // missing from one look at all mappings: a page is given back when two looks have not found it, and nothing moved between.
 
-// sweepPeriod is the time between two looks.
-const sweepPeriod = time.Second
+// The time between two looks is sweepPeriod at first, and grows to sweepLongest while nothing is found.
+const (
+	sweepPeriod  = time.Second
+	sweepLongest = 16 * time.Second
+)
 
-// sweepSoon has a look come. The caller holds the lock.
-func (r *replaced) sweepSoon() {
-	if r.sweep == nil && len(r.files) > 0 {
-		r.sweep = time.AfterFunc(sweepPeriod, r.sweepNow)
+// sweepSoon has a look come after sweepPeriod at the latest. The caller holds the lock.
+func (r *replaced) sweepSoon() { r.sweepAfter(sweepPeriod) }
+
+// sweepAfter has a look come. The caller holds the lock.
+func (r *replaced) sweepAfter(d time.Duration) {
+	switch r.period = d; {
+	case len(r.files) == 0:
+	case r.sweep == nil:
+		r.sweep = time.AfterFunc(d, r.sweepNow)
+	default:
+		r.sweep.Reset(d)
 	}
 }
 
 func (r *replaced) sweepNow() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sweep = nil
+	next := min(2*r.period, sweepLongest)
 	for key, f := range r.files {
 		if r.clean(f) {
 			unix.Close(f.fd)
 			delete(r.files, key)
 		}
+		if len(f.garbage) > 0 {
+			next = sweepPeriod
+		}
 	}
-	r.sweepSoon()
+	r.sweepAfter(next)
 }
 
 // clean gives back the pages of a file that nobody has, and reports whether the file itself is of no use any more.
