@@ -167,12 +167,22 @@ func killDescendants() {
 	}
 }
 
-// killAll kills all descendants, and waits until none is left. Nobody else may wait for children meanwhile.
+// killAll kills all descendants, and waits until none is left. Nobody else may wait for children meanwhile. It waits for children by
+// their IDs: stops of traced processes, which are another run's, are not for it.
 func killAll() {
+	me := os.Getpid()
 	for {
 		killDescendants()
-		if _, err := unix.Wait4(-1, nil, 0, nil); err != nil && err != unix.EINTR {
-			return // ECHILD
+		list := descendants(me)
+		if len(list) == 0 {
+			return
+		}
+		for _, pid := range list {
+			if parentOf(pid) == me { // nobody else reaps it, so the ID is still the child's
+				unix.Kill(pid, unix.SIGKILL)
+				for _, err := unix.Wait4(pid, nil, 0, nil); err == unix.EINTR; _, err = unix.Wait4(pid, nil, 0, nil) {
+				}
+			}
 		}
 	}
 }
