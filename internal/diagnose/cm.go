@@ -373,22 +373,26 @@ func (a *Analyzer) dreq(p *capture.Packet, m *wire.DREQ) {
 		return
 	}
 	a.cm.ended++
-	if c.repAt != 0 && p.Frame.Time-c.repAt < slow {
-		a.failed(c, p)
-	}
 	there := a.flows[flowKey{c.key.active, c.key.passive, c.passiveQPN}]
 	back := a.flows[flowKey{c.key.passive, c.key.active, c.activeQPN}]
+	used := false
 	for _, f := range [...]*flow{there, back} {
 		if f == nil {
 			continue
 		}
+		used = used || f.answers > 0 || f.service == wire.ServiceUC
 		f.disconnected = true
-		// Requests to the side that disconnects, which it has not answered.
-		if f.key.dst == p.Src.Addr() && f.started && f.una.Less(f.nxt) && f.reqAckAsked && f.answers > 0 && !f.nakked && f.silentTries == 0 && !f.rnrLast {
-			if x := a.mark(f, peerDisc, p.Frame.Number); x != nil {
-				x.Words = words("%d packets were open, the last in frame %d.", f.nxt.Diff(f.una), f.reqFrame)
-			}
+		if f.key.dst != p.Src.Addr() {
+			continue
 		}
+		f.peerLeft = true
+		// Requests to the side that disconnects, which it has not answered. It may still do so.
+		if f.started && f.una.Less(f.nxt) && f.reqAckAsked && f.answers > 0 && !f.nakked && f.silentTries == 0 && !f.rnrLast {
+			f.leftFrame, f.leftLast, f.leftOpen, f.leftReq = p.Frame.Number, f.nxt.Add(-1), f.nxt.Diff(f.una), f.reqFrame
+		}
+	}
+	if c.repAt != 0 && p.Frame.Time-c.repAt < slow && !used {
+		a.failed(c, p)
 	}
 }
 

@@ -38,21 +38,29 @@ type copied struct {
 	key    uint64
 	at     int64
 	frame  int
-	serial int // among the packets of its hosts at the main point
+	lane   *lane
+	serial int // of the lane's packets at the main point: the first that has not arrived
+	sends  int // packets with these bytes at the main point
+	others int // at other points
 	ipID   uint16
-	others uint8 // copies at other points
 	main   bool
+}
+
+// lane counts the packets to one queue pair. Those to different ones may be captured in another order at two points.
+type lane struct {
+	serial  int // packets at the main point
+	matched int // of these, how many were seen at another point
+	latest  int // the latest of them
 }
 
 // pathCounts is what two points of a capture show of the way between them.
 type pathCounts struct {
 	main          vantage
 	known         bool
-	serial        int // packets at the main point
-	matched       int // of these, how many were seen at another point
-	latest        int // the latest of them
-	damaged       int // packets of another point with a wrong ICRC
-	twice         int // copies at one point
+	lanes         map[uint32]*lane // by queue pair
+	matched       int              // packets that were seen at another point too
+	damaged       int              // packets of another point with a wrong ICRC
+	twice         int              // copies at one point
 	overtook, dup *Finding
 	twiceFrames   []int
 }
@@ -90,6 +98,16 @@ func (a *Analyzer) isCopy(h *hosts, p *capture.Packet, bth *wire.BTH) bool {
 		}
 		return true
 	}
+	again := seen && e.main && v == path.main && p.Frame.Time-e.at < pathWithin
+	if again {
+		e.at, e.frame, e.ipID = p.Frame.Time, p.Frame.Number, p.ID
+		e.lane.serial++
+		if e.others >= e.sends {
+			e.serial = e.lane.serial
+		}
+		e.sends++
+		return false
+	}
 	if !seen {
 		i = int32(c.next)
 		e = &c.ring[i]
@@ -99,28 +117,49 @@ func (a *Analyzer) isCopy(h *hosts, p *capture.Packet, bth *wire.BTH) bool {
 		c.next = (c.next + 1) % maxCopies
 		c.index[key] = i
 	}
-	*e = copied{key: key, at: p.Frame.Time, frame: p.Frame.Number, ipID: p.ID, main: v == path.main}
+	*e = copied{key: key, at: p.Frame.Time, frame: p.Frame.Number, ipID: p.ID, main: v == path.main, sends: 1}
 	if e.main {
-		path.serial++
-		e.serial = path.serial
+		e.lane = path.lane(bth.DestQP)
+		e.lane.serial++
+		e.serial = e.lane.serial
 	}
 	return false
+}
+
+// lane returns the counts of a queue pair. Those of queue pairs beyond a limit are not kept.
+func (p *pathCounts) lane(qpn uint32) *lane {
+	if l := p.lanes[qpn]; l != nil {
+		return l
+	}
+	if p.lanes == nil {
+		p.lanes = make(map[uint32]*lane)
+	}
+	l := new(lane)
+	if len(p.lanes) >= maxPerHosts {
+		return l // is not counted
+	}
+	p.lanes[qpn] = l
+	return l
 }
 
 // arrived: a packet of the main point has been seen at another one.
 func (a *Analyzer) arrived(h *hosts, p *capture.Packet, e *copied) {
 	path := &h.path
 	e.others++
-	if e.others > 1 {
+	if h.key.dst.IsMulticast() {
+		return // each member has a copy
+	}
+	if e.others > e.sends {
 		a.onHosts(h, netDup, &path.dup, p.Frame.Number)
 		return
 	}
 	path.matched++
-	if e.serial < path.latest {
+	l := e.lane
+	l.matched++
+	if e.serial < l.latest && e.sends == 1 { // of several sendings it is not known which one has arrived
 		a.onHosts(h, reorder, &path.overtook, p.Frame.Number)
-		return
 	}
-	path.latest = e.serial
+	l.latest = max(l.latest, e.serial)
 }
 
 // sameSending reports whether a packet with the same bytes as an earlier one is a copy, and not a repeat.
@@ -165,11 +204,16 @@ func copyKey(p *capture.Packet) uint64 {
 // finishPath says what two points of the capture show.
 func (a *Analyzer) finishPath(h *hosts) {
 	path := &h.path
-	if lost := path.latest - path.matched - path.damaged; lost > 0 && path.matched > 0 {
+	sent, lost := 0, -path.damaged
+	for _, l := range path.lanes {
+		sent += l.latest
+		lost += l.latest - l.matched
+	}
+	if lost > 0 && path.matched > 0 {
 		var x *Finding
 		if a.onHosts(h, pathLoss, &x, 0); x != nil {
 			x.Count = lost
-			x.Words = words("%d of %d packets were seen where they were sent, and not where they should arrive.", lost, path.latest)
+			x.Words = words("%d of %d packets were seen where they were sent, and not where they should arrive.", lost, sent)
 		}
 	}
 	if path.twice == 0 {

@@ -93,6 +93,11 @@ type flow struct {
 	lastAnswer   int64
 	nakked       bool // a NAK ended it
 	disconnected bool
+	peerLeft     bool     // the other end has disconnected
+	leftFrame    int      // when requests were open
+	leftLast     wire.PSN // the last of them
+	leftOpen     int      // how many
+	leftReq      int      // frame of the latest
 	openReads    int
 	lossTimes    int // losses with others within burst time
 	lossLast     int64

@@ -40,6 +40,11 @@ func (a *Analyzer) finish(f *flow) {
 		return
 	}
 	a.settle(f)
+	if f.leftFrame > 0 && !f.leftLast.Less(f.una) {
+		if x := a.mark(f, peerDisc, f.leftFrame); x != nil {
+			x.Words = words("%d packets were open, the last in frame %d.", f.leftOpen, f.leftReq)
+		}
+	}
 	a.unanswered(f)
 	if f.requests >= many && f.repeats*2 >= f.requests {
 		if x := a.mark(f, livelock, 0); x != nil {
@@ -92,7 +97,7 @@ func (a *Analyzer) finish(f *flow) {
 // unanswered judges the requests that are open at the end.
 func (a *Analyzer) unanswered(f *flow) {
 	const repeats = 2 // of one request without an answer, before it counts as unanswered
-	if f.silentTries < repeats || f.nakked {
+	if f.silentTries < repeats || f.nakked || f.peerLeft && f.answers > 0 {
 		return
 	}
 	back := f.hosts.back

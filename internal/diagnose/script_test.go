@@ -286,6 +286,30 @@ var scripts = []struct {
 		s.dreq()
 		s.drep()
 	}, []string{"PEER-DISC"}, nil},
+	{"a peer that disconnects, and answers", func(s *script) {
+		s.connect()
+		s.ba(write(0, wire.RCRDMAWriteOnly, 8))
+		s.ab(ack(0))
+		s.ba(write(1, wire.RCRDMAWriteOnly, 8))
+		s.dreq()
+		s.ab(ack(1))
+		s.drep()
+	}, nil, nil},
+	{"short connections", func(s *script) {
+		for i := range uint32(20) {
+			idA, idB := 1000+i, 2000+i
+			s.req(func(m *wire.REQ) { m.LocalCommID = idA; m.LocalQPN = 0x100 + i })
+			s.rep(func(m *wire.REP) { m.RemoteCommID, m.LocalCommID, m.LocalQPN = idA, idB, 0x200+i })
+			w := write(0, wire.RCRDMAWriteOnly, 8)
+			w.DestQP = 0x200 + i
+			s.ab(w)
+			w = ack(0)
+			w.DestQP = 0x100 + i
+			s.ba(w)
+			s.mad(false, wire.CMDREQ, &wire.DREQ{LocalCommID: idA, RemoteCommID: idB, RemoteQPN: 0x200 + i})
+			s.mad(true, wire.CMDREP, &wire.DREP{LocalCommID: idB, RemoteCommID: idA})
+		}
+	}, nil, nil},
 	{"a disconnect without an answer", func(s *script) {
 		s.connect()
 		s.good(0, 2)
