@@ -68,7 +68,7 @@ cross:
 .PHONY: bits32
 bits32:
 	@if [ "$$($(GO) env GOHOSTOS GOHOSTARCH | tr '\n' ' ')" = "linux amd64 " ]; then \
-		CGO_ENABLED=0 GOARCH=386 $(GO) test -short ./internal/wire ./internal/mpa ./internal/iwarp ./internal/shm ./rdmaio ./rdmamsg ./rsocket; \
+		CGO_ENABLED=0 GOARCH=386 $(GO) test -short ./internal/wire ./internal/capture ./internal/diagnose ./internal/mpa ./internal/iwarp ./internal/shm ./rdmaio ./rdmamsg ./rsocket; \
 	else \
 		echo "bits32: left out, since it needs a processor of amd64"; \
 	fi

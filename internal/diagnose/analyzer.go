@@ -58,7 +58,7 @@ type hosts struct {
 	kind                          capture.Version
 	packets, data                 int
 	v1, v2                        int
-	good, bad, zero, ce, notECT   int
+	good, ce, notECT              int
 	cnps                          int
 	losses                        int
 	lastAt                        int64

@@ -19,7 +19,8 @@ const (
 	maxPerHosts = 256     // flows between two hosts among which a response finds its own
 
 	maxSpan = 1 << 23 // PSNs of one READ, by the specification
-	jump    = 1 << 20 // a step in PSNs that is a new beginning, and no gap
+	jump    = 1 << 16 // a step in PSNs that is a new beginning, and no gap
+	longAgo = 1024    // PSNs before the first open one, which nobody repeats
 )
 
 type flowKey struct {

@@ -49,12 +49,12 @@ func (a *Analyzer) finish(f *flow) {
 	if f.requests >= many && f.repeats*2 >= f.requests {
 		if x := a.mark(f, livelock, 0); x != nil {
 			x.Words = words("%d of %d packets were sent before.", f.repeats, f.requests)
-			x.Count = f.repeats
+			x.Count, x.Frames = f.repeats, f.lossFrames()
 		}
 	}
 	if f.losses >= 8 && f.lossTimes*4 >= f.losses*3 {
 		if x := a.mark(f, lossBurst, 0); x != nil {
-			x.Count = f.lossTimes
+			x.Count, x.Frames = f.lossTimes, f.lossFrames()
 			x.Words = words("%d of %d losses came within %v of another one.", f.lossTimes, f.losses, time.Duration(burst))
 		}
 	}
@@ -92,6 +92,16 @@ func (a *Analyzer) finish(f *flow) {
 		}
 	}
 	a.compareEnds(f)
+}
+
+// lossFrames returns frames that show losses.
+func (f *flow) lossFrames() []int {
+	for _, r := range [...]ruleID{lossNAK, lossTimeout, lossAck} {
+		if x := f.places[r]; x != nil {
+			return slices.Clone(x.Frames)
+		}
+	}
+	return []int{}
 }
 
 // unanswered judges the requests that are open at the end.
@@ -163,6 +173,9 @@ func (a *Analyzer) compareEnds(f *flow) {
 	const member = 0x8000
 	if p, q := f.pKey, g.pKey; p&wire.PKeyBase != q&wire.PKeyBase || p&member == 0 && q&member == 0 {
 		if x := a.mark(f, pKey, 0); x != nil {
+			if f.answers+g.answers > 0 {
+				x.Severity = Warning // somebody takes them
+			}
 			x.Words = words("P_Keys %s and %s.", a.names.key("%#04x", uint64(p)), a.names.key("%#04x", uint64(q)))
 		}
 	}

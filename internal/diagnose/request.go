@@ -60,7 +60,7 @@ func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
 		f.begin(psn)
 	}
 	d := psn.Diff(f.nxt)
-	if d > jump || d < -jump { // a new use of the number
+	if d > jump || d < -jump || d < 0 && psn.Diff(f.una) < -longAgo && f.entry(psn) == nil { // a new use of the number
 		f.begin(psn)
 		d = 0
 	}

@@ -532,6 +532,25 @@ var scripts = []struct {
 		s.ba(ack(2))
 		s.good(3, 2)
 	}, []string{"LOSS-ACK"}, nil},
+	{"RoCE v1 one way and v2 the other", func(s *script) {
+		for i := range 3 {
+			w := write(wire.PSN(i), wire.RCRDMAWriteOnly, 64)
+			w.DestQP, w.PKey = qpB, wire.DefaultPKey
+			datagram := w.AppendTo(nil)
+			b := append(make([]byte, 12), 0x89, 0x15, 0x60, 0, 0, 0)
+			b = append(binary.BigEndian.AppendUint16(b, uint16(len(datagram))), 0x1b, 64)
+			src, dst := s.a.As16(), s.b.As16()
+			s.put(append(append(append(b, src[:]...), dst[:]...), datagram...), 0)
+			s.frames[len(s.frames)-1].Link = capture.LinkEthernet
+			s.ba(ack(wire.PSN(i)))
+		}
+	}, []string{"GID-LL"}, nil},
+	{"a number that another program uses again", func(s *script) {
+		s.good(9000, 20)
+		s.now += time.Second
+		s.good(5000, 20)
+		s.good(90000, 20)
+	}, nil, nil},
 	{"a silent peer", func(s *script) {
 		s.ba(write(0, wire.RCRDMAWriteOnly, 8)) // the path is there
 		s.ab(ack(0))

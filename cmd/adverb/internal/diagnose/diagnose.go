@@ -26,7 +26,7 @@ var Command = &cli.Command{
 		cli.JSONFlag,
 		{Long: "redact", Help: "replace addresses, keys and payloads, the same by the same"},
 	},
-	Operands: []cli.Values{cli.Files},
+	Operands: []cli.Values{cli.Files, cli.Files, cli.Files, cli.Files},
 	Forms:    []cli.Form{{Args: "[options] <file>…"}},
 	Usage: func(w io.Writer, c *cli.Command, prog string) {
 		fmt.Fprintf(w, "Usage:\n  %s %s\n\n", prog, c.Forms[0].Args)
