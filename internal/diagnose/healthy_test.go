@@ -219,8 +219,92 @@ func TestRedact(t *testing.T) {
 	if !strings.Contains(plain.Words, "0x7f00dead0000") || !strings.Contains(plain.Words, "0x0badcafe") || !strings.Contains(plain.Where, "10.1.0.1 → 10.1.0.2") {
 		t.Errorf("%q, %q; want address, key and hosts", plain.Where, plain.Words)
 	}
-	if !strings.Contains(redacted.Where, "192.0.2.1 → 192.0.2.2") || redacted.Filter != "frame.number == 2 || frame.number == 1" {
+	if !strings.Contains(redacted.Where, "192.0.2.1 → 192.0.2.2") || redacted.Filter != "frame.number == 1 || frame.number == 2" {
 		t.Errorf("%q, filter %q; want replacements, and frames", redacted.Where, redacted.Filter)
+	}
+}
+
+// A refused key is compared with those that were accepted.
+func TestKeys(t *testing.T) {
+	for rkey, want := range map[uint32]string{0x0badcafe: "The same rkey was accepted before (frame 1)", 0x1234: "Another rkey was accepted before (frame 3)"} {
+		s := newScript()
+		s.good(0, 2)
+		w := write(2, wire.RCRDMAWriteOnly, 64)
+		w.RETH.RKey = rkey
+		s.ab(w)
+		s.ba(answer(2, wire.SyndromeNAK(wire.NAKRemoteAccessError)))
+		if f := s.report(diagnose.Options{}).Findings[0]; !strings.Contains(f.Words, want) || !slices.Equal(f.Frames, []int{5, 6}) {
+			t.Errorf("%v: %q, want %q in frames 5 and 6", f.Frames, f.Words, want)
+		}
+	}
+}
+
+// Private data is told by its length in a redacted report, and shown otherwise.
+func TestRedactData(t *testing.T) {
+	s := newScript()
+	s.req(nil)
+	s.rej(wire.RejConsumerDefined, func(m *wire.REJ) { copy(m.PrivateData[:], "secret") })
+	plain, redacted := s.report(diagnose.Options{}).Findings[0].Words, s.report(diagnose.Options{Redact: true}).Findings[0].Words
+	if !strings.Contains(plain, "736563726574") || !strings.Contains(redacted, "6 bytes") || strings.Contains(redacted, "736563") {
+		t.Errorf("%q and %q, want the data in the first alone", plain, redacted)
+	}
+}
+
+// Of an invalid request the remedy names the cause that the request shows.
+func TestAlignment(t *testing.T) {
+	for va, want := range map[uint64]string{0x1001: "no multiple of 8", 0x1000: "allow atomics"} {
+		s := newScript()
+		s.good(0, 1)
+		s.ab(wire.Packet{BTH: wire.BTH{Opcode: wire.RCFetchAdd, PSN: 1, AckReq: true}, AtomicETH: wire.AtomicETH{VA: va}})
+		s.ba(answer(1, wire.SyndromeNAK(wire.NAKInvalidRequest)))
+		if all := strings.Join(s.report(diagnose.Options{}).Findings[0].Remedy, " "); !strings.Contains(all, want) {
+			t.Errorf("an atomic at %#x: %q, want %q", va, all, want)
+		}
+	}
+}
+
+// A peer that never answers is silent, and its direction is not called missing.
+func TestSilentAlone(t *testing.T) {
+	s := newScript()
+	for range 4 {
+		s.ab(write(7, wire.RCRDMAWriteOnly, 64))
+		s.now += 500 * time.Millisecond
+	}
+	r := s.report(diagnose.Options{})
+	if !slices.Equal(idsOf(r.Findings), []string{"RC-SILENT"}) || slices.Contains(idsOf(r.Notes), "CAP-ONEWAY") || r.Findings[0].Certainty != diagnose.Likely {
+		t.Errorf("%v, %v; want RC-SILENT, likely, and not CAP-ONEWAY", idsOf(r.Findings), idsOf(r.Notes))
+	}
+}
+
+// Packets to two queue pairs of a host may arrive in another order than they were sent: only within one it counts.
+func TestTwoQueuePairs(t *testing.T) {
+	for _, same := range []bool{false, true} {
+		s := newScript()
+		s.good(0, 3)
+		for i := range s.frames {
+			s.frames[i].Interface = 1
+		}
+		at := func(b []byte, iface int) {
+			s.put(b, 0)
+			s.frames[len(s.frames)-1].Interface = iface
+		}
+		packet := func(psn wire.PSN, qpn uint32) []byte {
+			w := write(psn, wire.RCRDMAWriteOnly, 64)
+			w.DestQP = qpn
+			return s.bytes(s.a, s.b, w)
+		}
+		first, second := packet(3, qpB), packet(4, qpB)
+		if !same {
+			second = packet(500, 0x77)
+		}
+		at(first, 1)
+		at(second, 1)
+		at(second, 2)
+		at(first, 2)
+		s.ba(ack(4))
+		if got := slices.Contains(idsOf(s.report(diagnose.Options{}).Findings), "REORDER"); got != same {
+			t.Errorf("one queue pair: %v, overtaken: %v; want the same", same, got)
+		}
 	}
 }
 

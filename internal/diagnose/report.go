@@ -241,6 +241,7 @@ func (a *Analyzer) Report() *Report {
 		r.Omitted += n
 	}
 	for _, x := range a.found.sorted() {
+		slices.Sort(x.Frames)
 		if x.flow != nil {
 			x.Where, x.Filter = x.flow.where(&a.names), x.flow.both(&a.names)
 		}

@@ -263,6 +263,7 @@ func (a *Analyzer) refused(f, g *flow, p *capture.Packet, psn wire.PSN, code wir
 			x.Words = "It answers " + op + "."
 			if first != nil && (first.op.Headers()&(wire.HeaderRETH|wire.HeaderAtomicETH) != 0) {
 				x.Words = words("It answers %s: va %s, rkey %s, length %d.", op, a.names.key("%#x", first.va), a.names.key("%#08x", uint64(first.rkey)), first.length)
+				x.Words += g.accepted(first)
 				x.hit(first.frame)
 				x.Count--
 			}
@@ -274,6 +275,27 @@ func (a *Analyzer) refused(f, g *flow, p *capture.Packet, psn wire.PSN, code wir
 	default:
 		a.invalid(on, p, e, first, op, code)
 	}
+}
+
+// accepted says what of the keys of earlier requests is known, for a request that was refused.
+func (f *flow) accepted(refused *sent) string {
+	var latest *sent
+	for i := range f.ring {
+		e := &f.ring[i]
+		if !e.valid || e == refused || e.length == 0 || !e.psn.Less(f.una) || !e.psn.Less(refused.psn) {
+			continue
+		}
+		if e.rkey == refused.rkey {
+			return words(" The same rkey was accepted before (frame %d): so look at the range, the access, or whether the region is still there.", e.frame)
+		}
+		if latest == nil || latest.psn.Less(e.psn) {
+			latest = e
+		}
+	}
+	if latest == nil {
+		return ""
+	}
+	return words(" Another rkey was accepted before (frame %d): so look where this one comes from.", latest.frame)
 }
 
 // invalid takes a NAK for an invalid request, and lists the causes that fit the request.

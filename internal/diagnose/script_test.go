@@ -353,6 +353,16 @@ var scripts = []struct {
 		s.put(b, 0)
 		s.good(4, 1)
 	}, []string{"ICRC-BAD"}, nil},
+	{"a damaged packet, repeated after a timeout", func(s *script) {
+		s.good(0, 3)
+		w := write(3, wire.RCRDMAWriteOnly, 64)
+		w.DestQP = qpB
+		b := s.bytes(s.a, s.b, w)
+		b[70] ^= 4
+		s.put(b, 0)
+		s.now += 20 * time.Millisecond
+		s.good(3, 2)
+	}, []string{"ICRC-BAD"}, nil},
 	{"two path MTUs", func(s *script) {
 		s.ba(write(0, wire.RCRDMAWriteFirst, 1024))
 		s.ba(write(1, wire.RCRDMAWriteLast, 100))

@@ -612,6 +612,6 @@ var mutants = slices.Concat([]mutant{
 		"		s.room()\n", "", "./internal/rnic", "TestBackpressure"},
 	{"who waits after a nap is not told of room", rnic + "poller_linux.go",
 		"	if !slices.Contains(p.napping, t) {\n		p.armLocked(t)\n", "	if t.nap == 0 {\n		p.armLocked(t)\n", "./internal/rnic", "TestRoomAfterNap"},
-}, networkMutants, nearMutants, recoveryMutants, programMutants, cornerMutants, toolMutants, endMutants, fenceMutants,
+}, diagnosedMutants, networkMutants, nearMutants, recoveryMutants, programMutants, cornerMutants, toolMutants, endMutants, fenceMutants,
 	foreignMutants, faultMutants, identityMutants, rpcMutants, kernelMutants, cmMutants, doorMutants, timesMutants, siwMutants, addressMutants,
 	limitMutants, claimMutants, attackMutants, habitMutants, releaseMutants, supervisedMutants, cardMutants, mappedMutants)
