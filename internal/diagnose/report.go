@@ -122,7 +122,7 @@ func (a *Analyzer) unanswered(f *flow) {
 				x.Words += " Other packets came back meanwhile."
 			}
 		}
-		f.drop(lossAck, lossTimeout) // probes, and earlier tries
+		f.drop(lossAck, lossTimeout, lateAnswer) // probes, and earlier tries
 		return
 	}
 	for _, frame := range f.silentFrames {

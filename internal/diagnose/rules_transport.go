@@ -13,7 +13,7 @@ var transportRules = map[ruleID]rule{
 		"a middlebox has changed the identification. Then the receiver drops the packets."},
 
 	mtuBlackhole: {"MTU-BLACKHOLE", Error, Likely, OfNetwork, "Packets of the full path MTU vanish, and smaller ones arrive",
-		[]string{"Some link on the way has a smaller MTU: ip link show on hosts, and the port's MTU on each switch. RoCE needs its path MTU and 58 bytes of headers, and 4 more for a VLAN tag.", "Or take a smaller path MTU at both ends: ibv_rc_pingpong -m 1024, UCX_IB_MTU, IBV_MTU_1024.", "Try the way: ping -M do -s 4170 PEER."},
+		[]string{"Some link on the way has a smaller MTU: ip link show on hosts, and the port's MTU on each switch. An IP packet has up to 96 bytes besides the path MTU, so a path MTU of 4096 wants an MTU of 4192 or more.", "Or take a smaller path MTU at both ends: ibv_rc_pingpong -m 1024, UCX_IB_MTU, IBV_MTU_1024.", "Try the way: ping -M do -s 4164 PEER."},
 		"the losses hit large packets by chance."},
 	mtuDiff: {"MTU-DIFF", Error, Likely, OfSetup, "The two ends have different path MTUs",
 		[]string{"Set the same path_mtu at both ends, the smaller of the two active_mtu."}, "the responder refused the request for another cause: see its access flags."},
