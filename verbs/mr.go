@@ -56,7 +56,8 @@ type MR struct {
 	object
 	pd     *PD
 	p      ProviderMR
-	buf    []byte
+	buf    []byte // nil for memory that the processor does not reach
+	n      int    // bytes
 	addr   uint64
 	lkey   LKey
 	rkey   RKey
@@ -69,9 +70,11 @@ type MR struct {
 // mrName is the name of the region that has the key.
 func (k LKey) mrName() string { return fmt.Sprintf("mr lkey %v", k) }
 
-// register gives a new region its provider's side, and the name of its key.
-func (mr *MR) register(p ProviderMR) {
+// register gives a new region its provider's side, and the name of its key. n is its length where the program gave no
+// memory.
+func (mr *MR) register(p ProviderMR, n int) {
 	mr.p, mr.buf, mr.addr, mr.lkey, mr.rkey = p, p.Bytes(), p.Addr(), p.LKey(), p.RKey()
+	mr.n = max(len(mr.buf), n)
 	mr.setName(mr.lkey.mrName())
 }
 
@@ -108,7 +111,7 @@ func (mr *MR) panicClosed(method string) {
 }
 
 // Len returns the region's length in bytes.
-func (mr *MR) Len() int { return len(mr.buf) }
+func (mr *MR) Len() int { return mr.n }
 
 // Addr returns the address of the region's first byte, as SGEs and peers use it. It is 0 for a
 // zero-based region.
@@ -128,8 +131,8 @@ func (mr *MR) Access() Access { return mr.access }
 // Remote returns how a peer names the region from offset off on. It panics if off is outside the
 // region; the offset just behind the last byte is allowed.
 func (mr *MR) Remote(off int) RemoteAddr {
-	if off < 0 || off > len(mr.buf) {
-		panic(fmt.Sprintf("verbs: MR.Remote(%d) of a region of %d bytes", off, len(mr.buf)))
+	if off < 0 || off > mr.n {
+		panic(fmt.Sprintf("verbs: MR.Remote(%d) of a region of %d bytes", off, mr.n))
 	}
 	return RemoteAddr{VA: mr.addr + uint64(off), RKey: mr.rkey}
 }
@@ -137,8 +140,8 @@ func (mr *MR) Remote(off int) RemoteAddr {
 // SGE returns the SGE that names the bytes [off, off+n). It panics if they are not all inside the
 // region, as slicing does, and if n is larger than MaxSGELength.
 func (mr *MR) SGE(off, n int) SGE {
-	if off < 0 || n < 0 || off > len(mr.buf) || n > len(mr.buf)-off {
-		panic(fmt.Sprintf("verbs: MR.SGE(%d, %d) of a region of %d bytes", off, n, len(mr.buf)))
+	if off < 0 || n < 0 || off > mr.n || n > mr.n-off {
+		panic(fmt.Sprintf("verbs: MR.SGE(%d, %d) of a region of %d bytes", off, n, mr.n))
 	}
 	if uint64(n) > MaxSGELength {
 		panic(fmt.Sprintf("verbs: MR.SGE(%d, %d): an SGE holds at most %d bytes", off, n, uint64(MaxSGELength)))

@@ -41,6 +41,8 @@ func TestRegisterArguments(t *testing.T) {
 	pd := must(device(t).AllocPD())(t)
 	_, err := pd.RegMR(nil, 0)
 	wantErr(t, "nil", err, verbs.ErrInvalid, "the buffer is empty")
+	_, err = pd.RegDmabuf(0, 0, 4096, 0, 0)
+	wantErr(t, "RegDmabuf on a software device", err, verbs.ErrUnsupported, "register dmabuf mr in pd 1: the device reaches memory of the host alone")
 	_, err = pd.RegMRIOVA([]byte{}, 1, 0)
 	wantErr(t, "empty", err, verbs.ErrInvalid, "the buffer is empty")
 	_, err = pd.RegMRIOVA(make([]byte, 16), math.MaxUint64-14, 0)

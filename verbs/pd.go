@@ -173,7 +173,7 @@ func (pd *PD) addMR(verb string, attr MRAttr, register func() (ProviderMR, error
 		mr.detach()
 		return nil, wrap(verb, pd.name, err)
 	}
-	mr.register(p)
+	mr.register(p, attr.Length)
 	mr.made(mr)
 	return mr, nil
 }

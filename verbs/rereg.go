@@ -57,6 +57,9 @@ func (mr *MR) Rereg(flags ReregFlags, pd *PD, buf []byte, access Access) error {
 	mr.mu.Lock()
 	mr.allocated = mr.allocated && flags&ReregTranslation == 0
 	mr.buf, mr.access = buf, access
+	if flags&ReregTranslation != 0 {
+		mr.n = len(buf)
+	}
 	mr.addr, mr.lkey, mr.rkey = mr.p.Addr(), mr.p.LKey(), mr.p.RKey()
 	mr.name = mr.lkey.mrName()
 	mr.mu.Unlock()

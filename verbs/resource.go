@@ -130,7 +130,7 @@ func (qp *QP) info(pd string) QPInfo {
 func (mr *MR) info(pd string) MRInfo {
 	mr.mu.Lock()
 	defer mr.mu.Unlock()
-	return MRInfo{LKey: mr.lkey, RKey: mr.rkey, Addr: mr.addr, Length: len(mr.buf), Access: mr.access, PD: pd}
+	return MRInfo{LKey: mr.lkey, RKey: mr.rkey, Addr: mr.addr, Length: mr.n, Access: mr.access, PD: pd}
 }
 
 // dependents returns an iterator over the names and dependents of o that are T and whole.

@@ -58,8 +58,11 @@ func (mr *MR) word(method string, off, size int) unsafe.Pointer {
 
 func (mr *MR) panicWord(method string, off, size int) {
 	mr.alive(method)
+	if mr.buf == nil {
+		panic(fmt.Sprintf("verbs: MR.%s(%d) of a dma-buf: its memory is another device's", method, off))
+	}
 	if off < 0 || off > len(mr.buf)-size { // slicing would go up to the capacity
-		panic(fmt.Sprintf("verbs: MR.%s(%d) of a region of %d bytes", method, off, len(mr.buf)))
+		panic(fmt.Sprintf("verbs: MR.%s(%d) of a region of %d bytes", method, off, mr.n))
 	}
 	panic(fmt.Sprintf("verbs: MR.%s(%d): address %p is not aligned", method, off, &mr.buf[off]))
 }

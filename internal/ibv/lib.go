@@ -29,17 +29,18 @@ type Lib struct {
 	createQP, modifyQP, queryQP, destroyQP        function
 	createSRQ, modifySRQ, querySRQ, destroySRQ    function
 	createAH, destroyAH, attachMcast, detachMcast function
+	regDmabufMR                                   function // since 34
 	getAsyncEvent, ackAsyncEvent                  function
 }
 
-// symbols are the names in the library. All are in each version from 33 on.
+// symbols are the names in the library. All are in each version from 33 on, but for regDmabufMR.
 func (l *Lib) symbols() map[string]*function {
 	return map[string]*function{
 		"ibv_get_device_list": &l.getDeviceList, "ibv_free_device_list": &l.freeDeviceList, "ibv_get_device_guid": &l.getDeviceGUID,
 		"ibv_open_device": &l.openDevice, "ibv_close_device": &l.closeDevice, "ibv_query_device": &l.queryDevice,
 		"_ibv_query_gid_ex": &l.queryGIDEx, "ibv_query_pkey": &l.queryPKey,
 		"ibv_alloc_pd": &l.allocPD, "ibv_dealloc_pd": &l.deallocPD,
-		"ibv_reg_mr_iova2": &l.regMR, "ibv_dereg_mr": &l.deregMR, "ibv_rereg_mr": &l.reregMR,
+		"ibv_reg_mr_iova2": &l.regMR, "ibv_dereg_mr": &l.deregMR, "ibv_rereg_mr": &l.reregMR, "ibv_reg_dmabuf_mr": &l.regDmabufMR,
 		"ibv_create_comp_channel": &l.createCompChannel, "ibv_destroy_comp_channel": &l.destroyCompChannel,
 		"ibv_create_cq": &l.createCQ, "ibv_destroy_cq": &l.destroyCQ, "ibv_resize_cq": &l.resizeCQ,
 		"ibv_get_cq_event": &l.getCQEvent, "ibv_ack_cq_events": &l.ackCQEvents,
@@ -63,7 +64,7 @@ func Load(file string) (*Lib, error) {
 	l := &Lib{}
 	for name, f := range l.symbols() {
 		f.name = name
-		if f.at, err = purego.Dlsym(h, name); err != nil {
+		if f.at, err = purego.Dlsym(h, name); err != nil && f != &l.regDmabufMR {
 			return nil, fmt.Errorf("%w: %s is older than rdma-core 33: it lacks %s", ErrNoLibrary, file, name)
 		}
 	}

@@ -124,6 +124,13 @@ func (l *Lib) RegMR(p Ref[PD], b []byte, iova uint64, access uint32) (Ref[MR], e
 	})
 }
 
+// RegDmabufMR registers n bytes of a dma-buf from offset on, whose first byte is to have the address iova.
+func (l *Lib) RegDmabufMR(p Ref[PD], fd int, offset uint64, n int, iova uint64, access uint32) (Ref[MR], error) {
+	return made(func(s *scratch) (Ref[MR], error) {
+		return pointer[MR](s, l.regDmabufMR, p.at, uintptr(offset), uintptr(n), uintptr(iova), uintptr(fd), uintptr(access))
+	})
+}
+
 // DeregMR ends a registration.
 func (l *Lib) DeregMR(m Ref[MR]) error { return l.destroy(l.deregMR, m.at) }
 

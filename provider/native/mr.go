@@ -83,6 +83,23 @@ func (p *pd) RegMR(a verbs.MRAttr) (verbs.ProviderMR, error) {
 	return m, nil
 }
 
+// RegDmabuf implements verbs.ProviderDmabuf.
+func (p *pd) RegDmabuf(a verbs.MRAttr, fd int, offset uint64) (verbs.ProviderMR, error) {
+	r, err := p.d.lib.RegDmabufMR(p.r, fd, offset, a.Length, a.IOVA, accessOf(a.Access))
+	page := uint64(syscall.Getpagesize())
+	switch {
+	case errors.Is(err, syscall.EINVAL) && offset%page != a.IOVA%page:
+		return nil, verbs.Errorf(verbs.ErrInvalid, "%w: offset %#x and address %#x lie at different places of a page: the kernel wants the same", err, offset, a.IOVA)
+	case errors.Is(err, syscall.EBADF):
+		return nil, verbs.Errorf(verbs.ErrInvalid, "%w: descriptor %d is no dma-buf", err, fd)
+	case err != nil:
+		return nil, fault(err)
+	}
+	m := &mr{d: p.d, r: r, mem: &memory{}, addr: a.IOVA}
+	p.d.mrs.put(r.P().LKey, m)
+	return m, nil
+}
+
 // accessOf are the access flags as C has them.
 func accessOf(a verbs.Access) uint32 { return uint32(a &^ verbs.AccessZeroBased) }
 
@@ -105,6 +122,9 @@ func (d *device) bytesOf(s *verbs.SGE) ([]byte, error) {
 	if m == nil {
 		return nil, verbs.Errorf(verbs.ErrInvalid, "inline data of an SGE: no region has lkey %v", s.LKey)
 	}
+	if m.mem.bytes == nil {
+		return nil, verbs.Errorf(verbs.ErrUnsupported, "inline data of an SGE: the region of lkey %v is a dma-buf, which the processor does not reach", s.LKey)
+	}
 	off := s.Addr - m.addr
 	if n := uint64(len(m.mem.bytes)); off > n || uint64(s.Length) > n-off {
 		return nil, verbs.Errorf(verbs.ErrInvalid, "inline data of an SGE: %d bytes from %#x on are not in the region of lkey %v", s.Length, s.Addr, s.LKey)
@@ -121,6 +141,9 @@ func (m *mr) RKey() verbs.RKey { return verbs.RKey(m.r.P().RKey) }
 // Rereg implements verbs.ProviderMR.
 func (m *mr) Rereg(flags verbs.ReregFlags, p verbs.ProviderPD, a verbs.MRAttr) error {
 	mem := m.mem
+	if mem.bytes == nil {
+		return verbs.Errorf(verbs.ErrUnsupported, "a region of a dma-buf does not change: close it, and register another")
+	}
 	var ( // what flags do not name is zero: libibverbs refuses others
 		buf    []byte
 		access uint32

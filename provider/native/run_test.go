@@ -83,6 +83,14 @@ func TestInside(t *testing.T) {
 		}
 		return verbs.NewDevice(opened)
 	}
+	t.Run("dmabuf", func(t *testing.T) { // rxe has none, and rdma-core's words for that arrive
+		d := open(t)
+		pd := must(d.AllocPD())(t)
+		_, err := pd.RegDmabuf(0, 0, 4096, 0, verbs.AccessLocalWrite)
+		wantErr(t, "register", err, verbs.ErrUnsupported, "ibv_reg_dmabuf_mr: operation not supported")
+		check(t, pd.Close())
+		check(t, d.Close())
+	})
 	t.Run(bothNative, func(t *testing.T) {
 		verbstest.Run(t, verbstest.Config{Open: func(t testing.TB) (a, b *verbs.Device) { return open(t), open(t) }})
 	})
@@ -141,6 +149,9 @@ func TestConformanceRun(t *testing.T) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err = cmd.Run()
+	if !strings.Contains(out.String(), "--- PASS: TestInside/dmabuf") {
+		t.Errorf("memory of other devices: %v\n%s", err, linesOf(out.String(), "dmabuf"))
+	}
 	results := map[string]map[string]string{bothNative: {}, withSoft: {}} // by pair and case
 	for _, m := range resultLine.FindAllStringSubmatch(out.String(), -1) {
 		results[m[2]][m[3]] = m[1]

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -112,7 +113,7 @@ struct swr { struct ibv_send_wr wr; struct ibv_sge sge[MAX_SGE]; uint8_t *inl; }
 struct rwr { struct ibv_recv_wr wr; struct ibv_sge sge[MAX_SGE]; };
 struct rqueue { struct rwr *ring; int head, count, cap, sges, busy; };
 struct srq { struct ibv_srq srq; struct rqueue q; int limit, users, async; };
-struct mr { struct ibv_mr mr; uint64_t iova; unsigned access; int windows; };
+struct mr { struct ibv_mr mr; uint64_t iova; unsigned access; int windows; char *mapped; };
 struct mw { struct ibv_mw mw; struct mr *to; struct qp *by; uint64_t addr, len; unsigned access; };
 struct ah { struct ibv_ah ah; struct ibv_ah_attr attr; };
 struct qp {
@@ -865,6 +866,21 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, uint6
 	return &m->mr;
 }
 
+/* A file in memory stands for the memory of another device. */
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access) {
+	uint64_t in = offset % sysconf(_SC_PAGESIZE);
+	if (in != iova % sysconf(_SC_PAGESIZE)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	char *at = mmap(NULL, in + len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset - in);
+	if (at == MAP_FAILED) return NULL;
+	struct ibv_mr *m = ibv_reg_mr_iova2(pd, at + in, len, iova, access);
+	if (m) ((struct mr *)m)->mapped = at;
+	else munmap(at, in + len);
+	return m;
+}
+
 int ibv_dereg_mr(struct ibv_mr *ibm) {
 	struct mr *m = (struct mr *)ibm;
 	LOCK;
@@ -874,6 +890,7 @@ int ibv_dereg_mr(struct ibv_mr *ibm) {
 		return EINVAL;
 	}
 	keys[m->mr.handle].mr = NULL;
+	if (m->mapped) munmap(m->mapped, (char *)m->mr.addr + m->mr.length - m->mapped);
 	free(m);
 	live--;
 	UNLOCK;
