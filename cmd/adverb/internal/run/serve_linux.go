@@ -128,6 +128,9 @@ func shareName() string {
 	return "adverb/run/" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
+// softProvider registers the devices that programs are shown.
+const softProvider = "soft"
+
 // served is what a supervisor knows of a run that it serves.
 type served struct {
 	names   []string // of the devices
@@ -153,7 +156,7 @@ func newRun(options []string, stderr io.Writer) (*served, error) {
 			return nil, err
 		}
 		for _, i := range infos {
-			if i.Transport == verbs.TransportIB { // rxe's provider speaks RoCE
+			if i.Provider == softProvider && i.Transport == verbs.TransportIB { // rxe's provider speaks RoCE
 				r.names = append(r.names, i.Name)
 			}
 		}
