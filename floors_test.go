@@ -50,6 +50,7 @@ var floors = []struct {
 	{"cmd/adverb/internal/version", 8},
 	{"cmd/adverb/internal/explain", 8},
 	{"cmd/adverb/internal/diagnose", 8},
+	{"cmd/adverb/internal/see", 8},
 	{"cmd/adverb/internal/heir", 8},
 	{"cmd/adverb/internal/run", 8},
 	{"cmd/adverb/internal/cm", 7},
@@ -96,6 +97,7 @@ var floors = []struct {
 	{"internal/watch", 2},
 	{"internal/diagnose", 2},
 	{"internal/queue", 2},
+	{"internal/ladder", 2},
 	{"internal/limits", 2},
 
 	{"internal/link/...", 1},

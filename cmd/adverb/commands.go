@@ -18,6 +18,7 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/rdmademo"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/rping"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/run"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/see"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/streams"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/version"
 	"github.com/adverb-rdma/adverb/internal/showpackets"
@@ -38,7 +39,7 @@ var commands = []*cli.Command{
 	perftest.ReadBW, perftest.ReadLat, perftest.AtomicBW, perftest.AtomicLat,
 	streams.Proxy, streams.Rcopy,
 	demo.Command,
-	explain.Command, diagnose.Command,
+	explain.Command, diagnose.Command, see.Command,
 	run.Command,
 	bench.Command,
 	version.Command,

@@ -1,0 +1,114 @@
+package see
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/demo"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
+)
+
+// tool is the tool with the command of this package, and one whose packets it draws.
+var tool = tooltest.New(Command, demo.Command)
+
+func TestMain(m *testing.M) { tool.Main(m) }
+
+var testdata = filepath.Join("..", "..", "..", "..", "internal", "wire", "testdata")
+
+func TestFile(t *testing.T) {
+	rping := filepath.Join(testdata, "rping.pcap")
+	for _, tt := range []struct {
+		args []string
+		want []string // in order
+		not  string
+	}{
+		{[]string{rping}, []string{"A  10.98.0.3\nB  10.98.0.2\n", "CM REQ, asks for a connection with 10.98.0.2:7174", "RDMA_READ_REQUEST", "CM DREP"}, "left out"},
+		{[]string{"--text", "--limit", "3", rping}, []string{"CM RTU", "packets from 0.01"}, "SEND_ONLY"},
+		{[]string{"--from=20ms", "--to", "0.025", rping}, []string{"RDMA_READ_REQUEST", "Of 29 packets 28 are not what was asked for."}, "SEND_ONLY"},
+		{[]string{"--svg", rping}, []string{"<svg ", "rping.pcap</title>", "A is 10.98.0.3", "CM REQ", "</svg>"}, "frame 1"},
+		{[]string{"--qp", "0x18", "--addr", "10.98.0.3", rping}, []string{"CM REQ", "SEND_ONLY", "CM DREQ"}, "not what"},
+		{[]string{"--addr", "10.98.0.9", rping}, []string{"No packets to draw."}, "|"},
+		{[]string{"--all", filepath.Join(testdata, "write_lat.pcap")}, []string{"    3 ", "RDMA_WRITE_MIDDLE"}, "×"},
+	} {
+		code, stdout, stderr := tool.Run(t.Context(), append([]string{"adverb", "see"}, tt.args...)...)
+		if code != 0 || stderr != "" {
+			t.Errorf("%q: got status %d, stderr %s", tt.args, code, stderr)
+		}
+		rest := stdout
+		for _, want := range tt.want {
+			_, after, ok := strings.Cut(rest, want)
+			if !ok {
+				t.Errorf("%q: got\n%swant %q behind the texts before it", tt.args, stdout, want)
+				break
+			}
+			rest = after
+		}
+		if strings.Contains(stdout, tt.not) {
+			t.Errorf("%q: got\n%swant it without %q", tt.args, stdout, tt.not)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte("no capture"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{nil, 2, "give captures"},
+		{[]string{"--"}, 2, "give captures"},
+		{[]string{"x", "--", "y"}, 2, "give captures"},
+		{[]string{"--html", "x"}, 2, "--html"},
+		{[]string{"--qp", "x", "y"}, 2, "read --qp=x"},
+		{[]string{"--limit", "-1", "y"}, 2, "not negative"},
+		{[]string{"--from", "-1s", "y"}, 2, "from the first packet"},
+		{[]string{"--addr", "host", "y"}, 2, "read --addr=host"},
+		{[]string{filepath.Join(t.TempDir(), "none")}, 1, "none: no such file"},
+		{[]string{text}, 1, "not a capture"},
+		{[]string{"--", "no-such-program-of-this-name"}, 1, "executable file not found"},
+	} {
+		code, stdout, stderr := tool.Run(t.Context(), append([]string{"adverb", "see"}, tt.args...)...)
+		if code != tt.code || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%q: got status %d, stdout %s, stderr %s, want status %d and %q", tt.args, code, stdout, stderr, tt.code, tt.want)
+		}
+	}
+}
+
+var numbers = regexp.MustCompile(`\d+|0x[0-9a-f]+`)
+
+// A program's packets are drawn behind what it prints, and its status is kept.
+func TestProgram(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(tooltest.AsTool, "1")
+	code, stdout, stderr := tool.Run(t.Context(), "adverb", "see", "--", exe, "demo", "write", "-q")
+	if code != 0 || stderr != "" {
+		t.Fatalf("got status %d, stderr %s", code, stderr)
+	}
+	printed, drawn, ok := strings.Cut(stdout, "disconnected.\nA  127.0.")
+	if !ok || !strings.HasPrefix(printed, "$ rdma-server write\n") {
+		t.Fatalf("got %s", stdout)
+	}
+	// Each packet once, though the capture has it at both ends.
+	if got := numbers.ReplaceAllString(drawn, ""); strings.Count(got, "RDMA_WRITE_ONLY") != 2 || strings.Count(got, "SEND_ONLY") != 4 || strings.Contains(got, "*") {
+		t.Errorf("got %s, want 2 WRITEs, 4 SENDs and no mark", drawn)
+	}
+
+	code, stdout, stderr = tool.Run(t.Context(), "adverb", "see", "--svg", "--", exe, "demo", "write", "-q")
+	if code != 0 || !strings.HasPrefix(stdout, "<svg ") || !strings.HasPrefix(stderr, "$ rdma-server write\n") {
+		t.Errorf("got status %d, stdout %.80s, stderr %.80s, want the picture apart from what the program prints", code, stdout, stderr)
+	}
+	code, _, stderr = tool.Run(t.Context(), "adverb", "see", "--", exe, "demo", "none")
+	if code != 2 || !strings.Contains(stderr, "opened no software device") {
+		t.Errorf("got status %d, stderr %s, want the program's status, 2", code, stderr)
+	}
+}

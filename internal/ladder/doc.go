@@ -1,0 +1,13 @@
+// Package ladder draws captures of RDMA traffic as ladders: a line for each end, and between the lines an arrow for each
+// packet, in the order of time. A [Collector] reads captures, of which each may show one end, both, or each packet twice.
+// [Collector.Ladder] follows the queue pairs, and marks what was lost, repeated and refused, and why. A ladder is printed
+// as text or as an SVG picture, and both depend on the captures alone.
+//
+//	read     captures to packets, bounded
+//	pair     the two records of a packet that was captured at both ends
+//	ends     who sent to whom, also between the QPs of one address
+//	follow   the sequence of each QP: gaps, repeats and their causes
+//	rows     the packets that were asked for; runs of equal packets become one row
+//	words    a packet in words
+//	text, svg
+package ladder

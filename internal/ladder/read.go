@@ -1,0 +1,174 @@
+package ladder
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"net/netip"
+	"slices"
+
+	"github.com/adverb-rdma/adverb/internal/capture"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// maxPackets bounds the memory of a ladder, and is far more than anybody reads.
+const maxPackets = 500_000
+
+// record is a packet as one capture has it.
+type record struct {
+	Packet
+	time     int64 // nanoseconds since 1970
+	file     int32
+	source   int32 // a file's interface
+	src, dst netip.Addr
+	key      uint64 // equal for equal packets between the same addresses
+	srcQPN   uint32 // UD
+	message  uint32 // bytes of the message, of packets with a RETH
+	syndrome wire.Syndrome
+	verdict  capture.Verdict
+	decoded  bool
+	cm       cmIDs
+	twin     bool   // another record stands for the packet
+	sources  uint64 // bits of the sources that have it
+}
+
+// Collector reads captures.
+type Collector struct {
+	records []record
+	seed    maphash.Seed
+	files   int
+	sources map[[2]int]int32
+	kinds   map[capture.Kind]int
+	full    bool
+	cut     []error
+}
+
+// NewCollector returns a Collector without packets.
+func NewCollector() *Collector {
+	return &Collector{seed: maphash.MakeSeed(), sources: map[[2]int]int32{}, kinds: map[capture.Kind]int{}}
+}
+
+// Read reads a capture to its end. A capture that ends in the middle of a frame counts as far as it goes.
+func (c *Collector) Read(r io.Reader) error {
+	file := c.files
+	c.files++
+	in, err := capture.NewReader(r)
+	if err != nil {
+		return err
+	}
+	var d capture.Decoder
+	for {
+		f, err := in.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, capture.ErrCut):
+			c.cut = append(c.cut, err)
+			return nil
+		case err != nil:
+			return err
+		}
+		p, kind := d.Decode(f)
+		c.kinds[kind]++
+		if kind != capture.KindRoCE {
+			continue
+		}
+		if len(c.records) == maxPackets {
+			c.full = true
+			return nil
+		}
+		c.add(file, p)
+	}
+}
+
+func (c *Collector) add(file int, p *capture.Packet) {
+	at := [2]int{file, p.Frame.Interface}
+	source, ok := c.sources[at]
+	if !ok {
+		source = int32(len(c.sources))
+		c.sources[at] = source
+	}
+	t := &p.Transport
+	r := record{
+		time: p.Frame.Time, file: int32(file), source: source, src: p.Src.Addr(), dst: p.Dst.Addr(),
+		decoded: p.Err == nil, verdict: p.ICRC(),
+	}
+	r.Packet = Packet{Frame: p.Frame.Number, Took: -1, Opcode: t.Opcode, QPN: t.DestQP, PSN: t.PSN, AckReq: t.AckReq}
+	var h maphash.Hash
+	h.SetSeed(c.seed)
+	a, b := r.src.As16(), r.dst.As16()
+	h.Write(a[:])
+	h.Write(b[:])
+	h.Write(p.Datagram)
+	r.key = h.Sum64()
+	if r.decoded {
+		r.describe(t)
+	} else {
+		r.Fields = p.Err.Error()
+	}
+	if p.Cut() {
+		r.note("captured in part")
+	}
+	if p.TrafficClass&3 == 3 {
+		r.note("marked CE: it met congestion")
+	}
+	c.records = append(c.records, r)
+}
+
+func (r *record) note(text string) { r.Marks = append(r.Marks, Mark{MarkNote, text}) }
+
+// ordered returns the records by time, with the times since the first. Records of one time keep the order of their file.
+func (c *Collector) ordered() []record {
+	all := slices.Clone(c.records)
+	for i := range all {
+		all[i].Marks = slices.Clone(all[i].Marks)
+	}
+	slices.SortStableFunc(all, func(a, b record) int {
+		switch {
+		case a.time < b.time:
+			return -1
+		case a.time > b.time:
+			return 1
+		}
+		return 0
+	})
+	return all
+}
+
+// notes says what of the captures is not in the ladder.
+func (c *Collector) notes() (list []string) {
+	if c.full {
+		list = append(list, fmt.Sprintf("Only the first %d packets were read.", maxPackets))
+	}
+	if n := c.kinds[capture.KindTCP]; n > 0 {
+		list = append(list, fmt.Sprintf("%s of TCP, which may be iWARP, %s not drawn.", count(n, "frame"), are(n)))
+	}
+	other := 0
+	for kind, n := range c.kinds {
+		if kind != capture.KindRoCE && kind != capture.KindTCP {
+			other += n
+		}
+	}
+	if other > 0 {
+		list = append(list, fmt.Sprintf("%s without a RoCE packet %s not drawn.", count(other, "frame"), are(other)))
+	}
+	for range c.cut {
+		list = append(list, "A capture ends in the middle of a frame.")
+	}
+	return list
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func are(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}

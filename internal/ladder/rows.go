@@ -1,0 +1,221 @@
+package ladder
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Ladder makes the ladder of the packets that were read.
+func (c *Collector) Ladder(o Options) *Ladder {
+	l := &Ladder{}
+	all := c.ordered()
+	for i := range all {
+		all[i].At = time.Duration(all[i].time - all[0].time)
+	}
+	c.pair(all)
+	if c.files > 1 {
+		number(all)
+	}
+	findEnds(l, all)
+	f := newFilter(all, follow(all), o)
+	skipped := 0
+	var last time.Duration
+	for i := range all {
+		r := &all[i]
+		if r.twin {
+			continue
+		}
+		l.Total++
+		if !f.wants(r) {
+			skipped++
+			continue
+		}
+		silence := r.At - last
+		if len(l.Rows) == 0 {
+			silence = 0
+		}
+		last = r.At
+		l.add(r, silence, o.All)
+	}
+	l.useOnly()
+	l.useFirst(maxEnds)
+	l.cut(o.Limit)
+	l.Notes = append(l.Notes, c.notes()...)
+	if c.files > 1 {
+		l.Notes = append(l.Notes, "The packets of all captures are counted together, in the order of time.")
+	}
+	if skipped > 0 {
+		l.Notes = append(l.Notes, fmt.Sprintf("Of %s %d %s not what was asked for.", count(l.Total, "packet"), skipped, are(skipped)))
+	}
+	l.silences()
+	return l
+}
+
+// add adds a packet as a row, or to a run.
+func (l *Ladder) add(r *record, silence time.Duration, alone bool) {
+	if n := len(l.Rows); n > 0 && !alone && l.Rows[n-1].goesOn(r) {
+		l.Rows[n-1].Count++
+		l.Rows[n-1].LastPSN = r.PSN
+		return
+	}
+	l.Rows = append(l.Rows, Row{Packet: r.Packet, Count: 1, LastPSN: r.PSN, Silence: silence})
+}
+
+// goesOn reports whether a packet is like those of the row, and the next of them.
+func (r *Row) goesOn(p *record) bool {
+	if r.From != p.From || r.To != p.To || r.Opcode != p.Opcode || r.QPN != p.QPN || r.Bytes != p.Bytes || r.AckReq != p.AckReq ||
+		r.Fields != p.Fields || r.Fate != p.Fate || p.PSN != r.LastPSN.Add(1) || len(r.Marks) != len(p.Marks) {
+		return false
+	}
+	for i := range p.Marks {
+		a, b := r.Marks[i], p.Marks[i]
+		if a.Kind != b.Kind || a.Text != b.Text && (a.Kind != MarkRepeat || !repeatsOn(a.Text, b.Text)) {
+			return false
+		}
+	}
+	return true
+}
+
+// repeatsOn reports whether two marks of repeats are alike but for their frames: the first has a cause, or neither has one.
+func repeatsOn(a, b string) bool {
+	var x, y int
+	n, _ := fmt.Sscanf(a, "repeats frame %d", &x)
+	m, _ := fmt.Sscanf(b, "repeats frame %d", &y)
+	return n == 1 && m == 1 && b == fmt.Sprintf("repeats frame %d", y)
+}
+
+// filter picks the packets that were asked for.
+type filter struct {
+	o       Options
+	streams map[streamID]bool // of the QPs that were asked for, and of their peers
+	comms   map[uint32]bool   // the communication IDs of their connections
+}
+
+func newFilter(all []record, followed *follower, o Options) *filter {
+	f := &filter{o, map[streamID]bool{}, map[uint32]bool{}}
+	wanted := func(qpn uint32) bool { return slices.Contains(o.QPN, qpn) }
+	for _, s := range followed.order {
+		if wanted(s.id.qpn) {
+			f.streams[s.id] = true
+		}
+		if to := s.requests; to != nil && (wanted(s.id.qpn) || wanted(to.id.qpn)) {
+			f.streams[s.id], f.streams[to.id] = true, true
+		}
+	}
+	for i := range all {
+		if cm := &all[i].cm; cm.qpn != 0 && wanted(cm.qpn) {
+			f.comms[cm.local], f.comms[cm.remote] = true, true
+		}
+	}
+	delete(f.comms, 0)
+	return f
+}
+
+func (f *filter) wants(r *record) bool {
+	o := &f.o
+	switch {
+	case o.From > 0 && r.At < o.From, o.To > 0 && r.At > o.To:
+		return false
+	case len(o.Addrs) > 0 && !slices.Contains(o.Addrs, r.src.Unmap()) && !slices.Contains(o.Addrs, r.dst.Unmap()):
+		return false
+	case len(o.QPN) == 0 || slices.Contains(o.QPN, r.QPN) || slices.Contains(o.QPN, r.srcQPN):
+		return true
+	}
+	return f.streams[streamID{r.From, r.To, r.QPN}] || f.comms[r.cm.local] || f.comms[r.cm.remote]
+}
+
+// useOnly leaves out the ends that no row needs.
+func (l *Ladder) useOnly() {
+	place := make([]int, len(l.Ends))
+	for i := range place {
+		place[i] = -1
+	}
+	var kept []End
+	for i := range l.Rows {
+		for _, p := range []*int{&l.Rows[i].From, &l.Rows[i].To} {
+			if place[*p] < 0 {
+				place[*p] = len(kept)
+				kept = append(kept, l.Ends[*p])
+			}
+			*p = place[*p]
+		}
+	}
+	l.Ends = kept
+}
+
+// maxEnds is how many lines a ladder has at most: for more there is no room.
+const maxEnds = 10
+
+// useFirst leaves out the rows from and to ends beyond the first most.
+func (l *Ladder) useFirst(most int) {
+	if len(l.Ends) <= most {
+		return
+	}
+	left := 0
+	l.Rows = slices.DeleteFunc(l.Rows, func(r Row) bool {
+		if r.From < most && r.To < most {
+			return false
+		}
+		left += r.Count
+		return true
+	})
+	l.Notes = append(l.Notes, fmt.Sprintf("%d ends are too many to draw: %s of others than the first %d %s left out; choose by --addr and --qp.",
+		len(l.Ends), count(left, "packet"), most, are(left)))
+	l.Ends = l.Ends[:most]
+}
+
+// number counts the packets of several captures together, since a number of one of them would be ambiguous.
+func number(all []record) {
+	n := 0
+	for i := range all {
+		if !all[i].twin {
+			n++
+			all[i].Frame = n
+		}
+	}
+}
+
+// cut leaves out the rows beyond a limit.
+func (l *Ladder) cut(limit int) {
+	if limit <= 0 || len(l.Rows) <= limit {
+		return
+	}
+	left := 0
+	for i := range l.Rows[limit:] {
+		left += l.Rows[limit+i].Count
+	}
+	at := l.Rows[limit].At
+	l.Rows = l.Rows[:limit]
+	l.Notes = append(l.Notes, fmt.Sprintf("%s from %s on %s left out: --limit shows more, and --from %s goes on there.", count(left, "packet"), stamp(at), are(left), floor(at)))
+}
+
+// A silence is shown if it is silenceLeast, and silenceTimes as long as the median.
+const (
+	silenceLeast = 100 * time.Microsecond
+	silenceTimes = 10
+)
+
+// silences keeps the long ones.
+func (l *Ladder) silences() {
+	var list []time.Duration
+	for i := range l.Rows {
+		list = append(list, l.Rows[i].Silence)
+	}
+	slices.Sort(list)
+	if len(list) == 0 {
+		return
+	}
+	least := max(silenceLeast, silenceTimes*list[len(list)/2])
+	for i := range l.Rows {
+		if l.Rows[i].Silence < least {
+			l.Rows[i].Silence = 0
+		}
+	}
+}
+
+// stamp is a time as the rows have it.
+func stamp(d time.Duration) string { return fmt.Sprintf("%.6f s", d.Seconds()) }
+
+// floor cuts off less than a microsecond.
+func floor(d time.Duration) time.Duration { return d / time.Microsecond * time.Microsecond }
