@@ -125,6 +125,17 @@ func TestNew(t *testing.T) {
 	}
 }
 
+func TestTold(t *testing.T) {
+	now := 3 * time.Second
+	c := Told(func() time.Duration { return now })
+	for range 2 {
+		if got := c.Now(); got != now {
+			t.Errorf("got %v, want %v", got, now)
+		}
+		now += time.Hour
+	}
+}
+
 func BenchmarkNow(b *testing.B) {
 	start := time.Now()
 	b.Run("system", func(b *testing.B) {

@@ -26,11 +26,15 @@ type Options struct {
 	// OutgoingOnly leaves out the datagrams that links receive. If one Writer records both ends of a conversation,
 	// each datagram is then in the file once.
 	OutgoingOnly bool
+
+	// Now is the time that packets are stamped with; nil is the system's. It is for simulations.
+	Now func() time.Time
 }
 
 // Writer writes the datagrams of any number of links to one file.
 type Writer struct {
 	outgoingOnly bool
+	now          func() time.Time
 
 	mu     sync.Mutex
 	file   *blocks
@@ -48,7 +52,10 @@ func New(w io.Writer, o Options) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin pcapng file: %w", err)
 	}
-	return &Writer{outgoingOnly: o.OutgoingOnly, file: file, dirty: true}, nil
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Writer{outgoingOnly: o.OutgoingOnly, now: o.Now, file: file, dirty: true}, nil
 }
 
 // Middleware returns middleware that writes the datagrams of a link. Each link is an interface of the file, named
@@ -105,7 +112,7 @@ func (w *Writer) flush() {
 
 // write writes the datagrams of batch.
 func (w *Writer) write(iface int, batch []link.Datagram, outgoing bool) {
-	now := time.Now()
+	now := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range batch {
@@ -147,7 +154,7 @@ func (w *Writer) writeSegment(iface int, way direction, ip *ipHeader, tcp *tcpHe
 	defer w.mu.Unlock()
 	if w.usable() {
 		w.dirty = true
-		w.fail(w.file.packet(iface, time.Now(), way, func(b []byte) []byte { return appendTCP(b, ip, tcp, payload) }))
+		w.fail(w.file.packet(iface, w.now(), way, func(b []byte) []byte { return appendTCP(b, ip, tcp, payload) }))
 	}
 }
 

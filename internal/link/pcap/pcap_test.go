@@ -155,6 +155,31 @@ func TestFile(t *testing.T) {
 	}
 }
 
+// A simulation stamps the packets with its own time.
+func TestNow(t *testing.T) {
+	var file bytes.Buffer
+	at := time.Unix(1_700_000_000, 123456789).UTC()
+	w, err := pcap.New(&file, pcap.Options{OutgoingOnly: true, Now: func() time.Time { return at }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := openPair(t, sim.Config{}, w, "10.0.0.1", "10.0.0.2")
+	if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: []byte("hello")}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := pcapgo.NewNgReader(&file, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, info, err := r.ReadPacketData()
+	if err != nil || !info.Timestamp.Equal(at) {
+		t.Errorf("got a packet at %v, %v, want %v", info.Timestamp, err, at)
+	}
+}
+
 func TestIPv6(t *testing.T) {
 	var file bytes.Buffer
 	w := newWriter(t, &file, pcap.Options{})
