@@ -62,7 +62,7 @@ func TestDispatch(t *testing.T) {
 		{[]string{"show_gids", "--help"}, 0, "Usage: show_gids", ""},
 		{[]string{"ucmatose", "--help"}, 0, "usage: ucmatose\n", ""},
 		{[]string{"cmatose", "--help"}, 0, "usage: cmatose\n", ""},
-		{[]string{"adverb", "demo", "sing"}, 2, "Usage: adverb demo", "read and write"},
+		{[]string{"adverb", "demo", "sing"}, 2, "Usage: adverb demo", "read, write, send"},
 	} {
 		code, stdout, stderr := tool(t.Context(), tt.argv...)
 		if code != tt.code || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) || tt.code == 2 && tt.stdout == "" && stdout != "" {

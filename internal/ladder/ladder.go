@@ -22,11 +22,12 @@ type End struct {
 	Name string
 }
 
-// Row is an arrow: a packet, or a run of equal packets with consecutive PSNs.
+// Row is an arrow: a packet, a run of equal packets with consecutive PSNs, or a packet that is sent again and again.
 type Row struct {
 	Packet      // the first of a run
 	Count   int // packets
 	LastPSN wire.PSN
+	LastAt  time.Duration
 	Silence time.Duration // before the row, if that is long; else 0
 }
 

@@ -3,6 +3,7 @@ package ladder
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -56,34 +57,37 @@ func (c *Collector) Ladder(o Options) *Ladder {
 func (l *Ladder) add(r *record, silence time.Duration, alone bool) {
 	if n := len(l.Rows); n > 0 && !alone && l.Rows[n-1].goesOn(r) {
 		l.Rows[n-1].Count++
-		l.Rows[n-1].LastPSN = r.PSN
+		l.Rows[n-1].LastPSN, l.Rows[n-1].LastAt = r.PSN, r.At
 		return
 	}
-	l.Rows = append(l.Rows, Row{Packet: r.Packet, Count: 1, LastPSN: r.PSN, Silence: silence})
+	l.Rows = append(l.Rows, Row{Packet: r.Packet, Count: 1, LastPSN: r.PSN, LastAt: r.At, Silence: silence})
 }
 
 // goesOn reports whether a packet is like those of the row, and the next of them.
 func (r *Row) goesOn(p *record) bool {
 	if r.From != p.From || r.To != p.To || r.Opcode != p.Opcode || r.QPN != p.QPN || r.Bytes != p.Bytes || r.AckReq != p.AckReq ||
-		r.Fields != p.Fields || r.Fate != p.Fate || p.PSN != r.LastPSN.Add(1) || len(r.Marks) != len(p.Marks) {
+		r.Fields != p.Fields || r.Fate != p.Fate || len(r.Marks) != len(p.Marks) {
+		return false
+	}
+	if r.PSN == p.PSN && r.isRepeat() && p.isRepeat() && r.LastPSN == p.PSN {
+		return len(r.Marks) == 1
+	}
+	if p.PSN != r.LastPSN.Add(1) {
 		return false
 	}
 	for i := range p.Marks {
 		a, b := r.Marks[i], p.Marks[i]
-		if a.Kind != b.Kind || a.Text != b.Text && (a.Kind != MarkRepeat || !repeatsOn(a.Text, b.Text)) {
+		if a.Kind != b.Kind || a.Text != b.Text && (a.Kind != MarkRepeat || !repeatsOn(b.Text)) {
 			return false
 		}
 	}
 	return true
 }
 
-// repeatsOn reports whether two marks of repeats are alike but for their frames: the first has a cause, or neither has one.
-func repeatsOn(a, b string) bool {
-	var x, y int
-	n, _ := fmt.Sscanf(a, "repeats frame %d", &x)
-	m, _ := fmt.Sscanf(b, "repeats frame %d", &y)
-	return n == 1 && m == 1 && b == fmt.Sprintf("repeats frame %d", y)
-}
+func (p *Packet) isRepeat() bool { return len(p.Marks) > 0 && p.Marks[0].Kind == MarkRepeat }
+
+// repeatsOn reports whether the mark of a repeat has no cause of its own: the repeat goes on from the one before.
+func repeatsOn(text string) bool { return !strings.Contains(text, ":") }
 
 // filter picks the packets that were asked for.
 type filter struct {

@@ -180,5 +180,8 @@ func (r *Row) Words() string {
 	if r.AckReq {
 		b.WriteString(", asks for an ACK")
 	}
+	if r.Count > 1 && r.LastPSN == r.PSN {
+		fmt.Fprintf(&b, ", the last after %s", stamp(r.LastAt))
+	}
 	return b.String()
 }

@@ -1,14 +1,17 @@
-// Package demo has the command demo, which plays both ends of the read/write demonstration in one
-// process and explains each step and each packet.
+// Package demo has the command demo: demonstrations in one process, which say what happens. Two of them play both ends of
+// the read/write demonstration over loopback, with each step and each packet (demo.go, end.go, view.go, net.go). The others
+// are scenes of one thing each, on a network in memory and by a clock of their own (stage.go, props.go, scenes.go).
 package demo
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
@@ -18,21 +21,43 @@ import (
 // Command is the command demo.
 var Command = &cli.Command{
 	Name:  "demo",
-	Short: "Show an RDMA read and an RDMA write, both ends in one process, with every packet",
+	Short: "Show what RDMA does, both ends in one process: SEND, READ, WRITE, atomics, losses, refusals",
 	Flags: []cli.Flag{
-		{Short: 'q', Long: "quiet", Help: "print only the two programs' output", Ours: true},
+		{Short: 'q', Long: "quiet", Help: "print only the two programs' output; of a scene nothing", Ours: true},
+		{Long: "trace", Help: "print each packet when it is sent", Ours: true},
+		{Long: "see", Help: "draw the packets at the end, as adverb see does", Ours: true},
 		{Long: "pcap", Arg: "<file>", Help: "write the packets to a file for Wireshark", Ours: true, Values: cli.Files},
 	},
-	Operands: []cli.Values{cli.OneOf(string(rwdemo.Read), string(rwdemo.Write))},
-	Forms:    []cli.Form{{Args: "[read|write] [-q] [--pcap=<file>]"}},
+	Operands: []cli.Values{cli.OneOf(names()...)},
+	Forms:    []cli.Form{{Args: "[" + strings.Join(names(), "|") + "] [-q] [--trace] [--see] [--pcap=<file>]"}},
 	Usage:    cli.UsageLine,
-	More: `Two software devices on loopback addresses play rdma-server and rdma-client of "RDMA read and
-write with IB verbs": each end registers memory, tells the other its key, and then writes
+	More: `read and write: two software devices on loopback addresses play rdma-server and rdma-client of "RDMA read
+and write with IB verbs": each end registers memory, tells the other its key, and then writes
 into the other's memory, or reads from it, without the other's program taking part. Real UDP
 packets go between them. The left column has the program and what it prints. The right column
-has what happens underneath. Without an argument both modes run, write first.
-`,
+has what happens underneath. Without an argument both run, write first.
+
+The others are scenes of one thing each, told step by step, on a network in memory. They print the same at
+each run.
+` + sceneList(),
 	Run: run,
+}
+
+// names are the demonstrations.
+func names() []string {
+	list := []string{string(rwdemo.Read), string(rwdemo.Write)}
+	for _, s := range scenes {
+		list = append(list, s.name)
+	}
+	return list
+}
+
+func sceneList() string {
+	var b strings.Builder
+	for _, s := range scenes {
+		fmt.Fprintf(&b, "  %-7s %s\n", s.name, s.does)
+	}
+	return b.String()
 }
 
 // timeout ends a demonstration that got stuck. A demonstration takes milliseconds.
@@ -41,6 +66,8 @@ const timeout = 10 * time.Second
 type flags struct {
 	modes []rwdemo.Mode
 	quiet bool
+	trace bool
+	see   bool
 	pcap  string // file, or ""
 }
 
@@ -50,6 +77,10 @@ func run(inv *cli.Invocation) int {
 		switch name {
 		case "quiet":
 			f.quiet = true
+		case "trace":
+			f.trace = true
+		case "see":
+			f.see = true
 		case "pcap":
 			f.pcap = arg
 		default:
@@ -60,17 +91,23 @@ func run(inv *cli.Invocation) int {
 	if !ok {
 		return code
 	}
+	fail := func(err error) int { return inv.Fail(fmt.Errorf("demo: %w", err), "") }
+	if len(operands) == 1 {
+		for _, s := range scenes {
+			if s.name == operands[0] {
+				return inv.Finish(errors.Join(play(inv.Stdout, f, s.play), inv.Ctx.Err()), fail)
+			}
+		}
+	}
 	switch {
 	case len(operands) == 1 && rwdemo.Mode(operands[0]).Valid():
 		f.modes = []rwdemo.Mode{rwdemo.Mode(operands[0])}
 	case len(operands) > 0:
-		inv.Errorf("%s: %q: there are the demonstrations read and write\n", inv.Prog, operands)
+		inv.Errorf("%s: %q: there are the demonstrations %s\n", inv.Prog, operands, strings.Join(names(), ", "))
 		inv.PrintUsage()
 		return cli.ExitUsage
 	}
-	return inv.Finish(demonstrate(inv.Ctx, inv.Stdout, f), func(err error) int {
-		return inv.Fail(fmt.Errorf("demo: %w", err), "")
-	})
+	return inv.Finish(demonstrate(inv.Ctx, inv.Stdout, f), fail)
 }
 
 // demonstrate runs the modes of f one after the other.
@@ -78,11 +115,16 @@ func demonstrate(ctx context.Context, w io.Writer, f flags) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done after %v", timeout))
 	defer cancel()
 	v := newView(w, f.quiet)
-	net, err := openNetwork(v, f.pcap)
+	var seen bytes.Buffer
+	net, err := openNetwork(v, f, &seen)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, net.close()) }()
+	defer func() {
+		if err = errors.Join(err, net.close()); err == nil && f.see {
+			err = see(w, &seen, true)
+		}
+	}()
 	for _, mode := range f.modes {
 		if err := demonstrateOne(ctx, v, net, mode); err != nil {
 			return err

@@ -3,6 +3,7 @@ package demo
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -20,26 +21,33 @@ type network struct {
 	server, client         *verbs.Device
 	serverAddr, clientAddr netip.Addr
 
-	file *os.File // of pcap, or nil
-	pcap *pcap.Writer
+	file  *os.File // of --pcap, or nil
+	pcaps []*pcap.Writer
+	trace bool
 }
 
 // addressPairs is how many pairs of loopback addresses are tried. Other programs may hold the
 // RoCEv2 port of some of them.
 const addressPairs = 16
 
-func openNetwork(v *view, file string) (n *network, err error) {
-	n = &network{}
+// openNetwork opens the devices. A capture at both ends goes to seen, if it is asked for.
+func openNetwork(v *view, f flags, seen io.Writer) (n *network, err error) {
+	n = &network{trace: f.trace}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close())
 		}
 	}()
-	if file != "" {
-		if n.file, err = os.Create(file); err != nil {
+	if f.pcap != "" {
+		if n.file, err = os.Create(f.pcap); err != nil {
 			return n, err
 		}
-		if n.pcap, err = pcap.New(n.file, pcap.Options{OutgoingOnly: true}); err != nil {
+		if err = n.record(n.file, true); err != nil {
+			return n, err
+		}
+	}
+	if f.see {
+		if err = n.record(seen, false); err != nil {
 			return n, err
 		}
 	}
@@ -50,6 +58,14 @@ func openNetwork(v *view, file string) (n *network, err error) {
 		}
 	}
 	return n, fmt.Errorf("%w: other programs use UDP port %d of 127.0.0.1, 127.0.1.1 and on", err, link.Port)
+}
+
+func (n *network) record(w io.Writer, outgoing bool) error {
+	p, err := pcap.New(w, pcap.Options{OutgoingOnly: outgoing})
+	if err == nil {
+		n.pcaps = append(n.pcaps, p)
+	}
+	return err
 }
 
 // open opens the two devices on the addresses chosen.
@@ -71,8 +87,11 @@ func (n *network) middleware(v *view, from role) []link.Middleware {
 			v.packet(from, e.Payload)
 		}
 	})}
-	if n.pcap != nil {
-		mw = append(mw, n.pcap.Middleware())
+	if n.trace {
+		mw = append(mw, trace.New(showpackets.Zero(), trace.ToWriter(v, from.String())))
+	}
+	for _, p := range n.pcaps {
+		mw = append(mw, p.Middleware())
 	}
 	return mw
 }
@@ -98,8 +117,8 @@ func (n *network) close() error {
 			errs = append(errs, d.Close())
 		}
 	}
-	if n.pcap != nil {
-		errs = append(errs, n.pcap.Close())
+	for _, p := range n.pcaps {
+		errs = append(errs, p.Close())
 	}
 	if n.file != nil {
 		errs = append(errs, n.file.Close())

@@ -85,6 +85,13 @@ func (v *view) note(who role, format string, args ...any) {
 	v.row(who.String(), fmt.Sprintf(format, args...))
 }
 
+// Write writes the lines of a trace between the others.
+func (v *view) Write(line []byte) (int, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.w.Write(line)
+}
+
 // packet shows a packet that an end sends.
 func (v *view) packet(from role, datagram []byte) {
 	var p wire.Packet
