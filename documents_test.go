@@ -321,7 +321,7 @@ func TestCites(t *testing.T) {
 }
 
 // indexed are the indexes, and the directories whose documents each has once.
-var indexed = map[string]string{"docs/README.md": "docs", "docs/decisions/README.md": "docs/decisions", "docs/guide/README.md": "docs/guide"}
+var indexed = map[string]string{"docs/README.md": "docs", "docs/decisions/README.md": "docs/decisions", "docs/guide/README.md": "docs/guide", "docs/learn/README.md": "docs/learn"}
 
 // checkIndex returns the documents of a directory that its index does not link to, or has in more than one line of a
 // table.

@@ -47,7 +47,7 @@ func (c *Collector) Ladder(o Options) *Ladder {
 		l.Notes = append(l.Notes, "The packets of all captures are counted together, in the order of time.")
 	}
 	if skipped > 0 {
-		l.Notes = append(l.Notes, fmt.Sprintf("Of %s %d %s not what was asked for.", count(l.Total, "packet"), skipped, are(skipped)))
+		l.Notes = append(l.Notes, fmt.Sprintf("The flags leave out %d of %s.", skipped, count(l.Total, "packet")))
 	}
 	l.silences()
 	return l

@@ -133,7 +133,7 @@ func (p *picture) rows() string {
 func (p *picture) row(r *Row) {
 	if r.Silence > 0 {
 		fmt.Fprintf(p, "<text class=\"faint\" x=\"%d\" y=\"%d\">… %s pass …</text>\n", p.right(), p.y, span(r.Silence))
-		p.y += lineHeight
+		p.y += lineHeight + rowSpace
 	}
 	fmt.Fprintf(p, "<g role=\"listitem\"><text class=\"number\" x=\"%d\" y=\"%d\">%d</text><text class=\"number\" x=\"%d\" y=\"%d\">%.6f</text>\n", frameRight, p.y, r.Frame, timeRight, p.y, r.At.Seconds())
 	p.arrow(r)
