@@ -27,7 +27,7 @@ import (
 // commands are the tool's commands. Each family of commands has a package of its own: a new family is a new package,
 // and a line here. A command names its classic names itself.
 var commands = []*cli.Command{
-	devinfo.Devices, devinfo.Devinfo, devinfo.GIDs,
+	devinfo.Devices, devinfo.Devinfo, devinfo.GIDs, devinfo.Verify,
 	pingpong.RC, pingpong.UC, pingpong.UD, pingpong.SRQ,
 	rping.Command,
 	rdmademo.Server, rdmademo.Client,

@@ -37,7 +37,8 @@ func Main(open func(name string) (*verbs.Device, error)) {
 	}
 	d, err := open(name)
 	if err == nil {
-		err = errors.Join(serve(d, os.Stdin, os.Stdout), d.Close())
+		use := func(set settings, _ bool) (*verbs.Device, settings, error) { return d, set, nil }
+		err = errors.Join(serve(use, os.Stdin, os.Stdout), d.Close())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "verbstest:", err)
@@ -66,7 +67,7 @@ func RunAcross(t *testing.T, c Config, a, b string) {
 				t.Fatal(err)
 			}
 		}
-		r := p.child.play(cs, p.set, p.device)
+		r := p.child.play(cs, p.set, p.device, false)
 		if r.outcome >= stopped && r.outcome != skipped_ {
 			p.end() // the next case begins without what a failure has left behind
 		}
@@ -93,7 +94,7 @@ func (p *pair) start() (err error) {
 		return err
 	}
 	i := slices.IndexFunc(loadCases, func(cs Case) bool { return cs.Name == warmUp })
-	if r := p.child.play(loadCases[i], p.set, p.device); r.outcome != passed {
+	if r := p.child.play(loadCases[i], p.set, p.device, false); r.outcome != passed {
 		err = fmt.Errorf("warming up by %s: %s\n%w", warmUp, strings.Join(r.lines, "\n"), p.end())
 	}
 	return err
@@ -118,6 +119,7 @@ type line struct {
 type start struct {
 	Case     string
 	Settings settings
+	Anew     bool `json:",omitempty"` // the device is to be opened anew
 }
 
 type final struct {
@@ -144,12 +146,18 @@ func (w *lineWriter) write(l line) error {
 
 // child is the other process of RunAcross, as this one sees it.
 type child struct {
+	remote
 	cmd    *exec.Cmd
 	in     io.Closer
-	out    *lineWriter
-	lines  *json.Decoder
 	stderr bytes.Buffer
 	gone   bool
+}
+
+// remote is the other end of a connection, as side A sees it.
+type remote struct {
+	out   *lineWriter
+	lines *json.Decoder
+	ended func() error // says why no more lines come
 }
 
 func startChild(device string) (*child, error) {
@@ -168,7 +176,7 @@ func startChild(device string) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.in, c.out, c.lines = in, &lineWriter{w: in}, json.NewDecoder(bufio.NewReader(out))
+	c.in, c.remote = in, remote{&lineWriter{w: in}, json.NewDecoder(bufio.NewReader(out)), c.end}
 	return c, c.cmd.Start()
 }
 
@@ -185,11 +193,11 @@ func (c *child) end() error {
 	return nil
 }
 
-// play plays side A of a case here, on d, and side B in the child.
-func (c *child) play(cs Case, set settings, d *verbs.Device) result {
+// play plays side A of a case here, on d, and side B at the other end, where the device is opened anew if need be.
+func (c *remote) play(cs Case, set settings, d *verbs.Device, anew bool) result {
 	a := newSide("A", set, d)
 	a.out = func(m message) error { return c.out.write(line{Message: &m}) }
-	if err := c.out.write(line{Start: &start{cs.Name, set}}); err != nil {
+	if err := c.out.write(line{Start: &start{cs.Name, set, anew}}); err != nil {
 		a.cancel(errPeerEnded)
 	}
 	theirs := make(chan result)
@@ -198,13 +206,13 @@ func (c *child) play(cs Case, set settings, d *verbs.Device) result {
 	return mine.and(<-theirs)
 }
 
-// listen hands the child's messages to a, until the child's result comes.
-func (c *child) listen(a *Side) result {
+// listen hands the other end's messages to a, until its result comes.
+func (c *remote) listen(a *Side) result {
 	for {
 		var l line
 		if err := c.lines.Decode(&l); err != nil {
 			a.cancel(errPeerEnded)
-			return result{failed, []string{fmt.Sprintf("B: its process has ended (%v): %v", err, c.end())}}
+			return result{failed, []string{fmt.Sprintf("B: its process has ended (%v): %v", err, c.ended())}}
 		}
 		switch {
 		case l.Message != nil:
@@ -215,8 +223,8 @@ func (c *child) listen(a *Side) result {
 	}
 }
 
-// serve plays side B, on d, of each case that r asks for, and writes what happens to w.
-func serve(d *verbs.Device, r io.Reader, w io.Writer) error {
+// serve plays side B of each case that r asks for, on the device that use returns, and writes what happens to w.
+func serve(use func(set settings, anew bool) (*verbs.Device, settings, error), r io.Reader, w io.Writer) error {
 	known := map[string]Case{}
 	for _, cs := range Cases() {
 		known[cs.Name] = cs
@@ -244,7 +252,11 @@ func serve(d *verbs.Device, r io.Reader, w io.Writer) error {
 			if !ok {
 				cs.B = func(s *Side) { s.Fatalf("no case of this name in the other process") }
 			}
-			s := newSide("B", l.Start.Settings, d)
+			d, set, err := use(l.Start.Settings, l.Start.Anew)
+			if err != nil {
+				return err
+			}
+			s := newSide("B", set, d)
 			s.out = func(m message) error { return out.write(line{Message: &m}) }
 			mu.Lock()
 			b = s

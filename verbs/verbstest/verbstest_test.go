@@ -142,7 +142,7 @@ func TestOtherProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := c.play(cs, settings{Port: 1}, d)
+		r := c.play(cs, settings{Port: 1}, d, false)
 		return r.and(closing(d))
 	}
 	cs := deviceCases[0]

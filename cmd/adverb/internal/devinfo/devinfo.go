@@ -23,6 +23,8 @@ var Devinfo = &cli.Command{
 		{Short: 'i', Long: "ib-port", Arg: "<port>", Help: "the port to query (default all ports)"},
 		{Short: 'l', Long: "list", Help: "only list the names of the devices"},
 		{Short: 'v', Long: "verbose", Help: "print every attribute and the GID table"},
+		{Long: "report", Help: "print the host's RDMA software too, for whoever is to help: versions, drivers, limits", Ours: true},
+		redactFlag,
 		cli.JSONFlag,
 	},
 	Forms: []cli.Form{{Does: "print the attributes of RDMA devices"}},
@@ -49,6 +51,16 @@ type flags struct {
 	device        string
 	port          int // 0 for all
 	verbose, json bool
+	host, redact  bool // --report, --redact
+}
+
+// redactFlag leaves out what a reader of a report need not know.
+var redactFlag = cli.Flag{Long: "redact", Help: "print numbers in place of GUIDs and GIDs", Ours: true}
+
+// hostJSON is what --report prints with --json.
+type hostJSON struct {
+	Host    hostFacts    `json:"host"`
+	Devices []reportJSON `json:"devices"`
 }
 
 func runDevinfo(inv *cli.Invocation) int {
@@ -79,6 +91,10 @@ func runDevinfo(inv *cli.Invocation) int {
 			f.verbose = true
 		case "json":
 			f.json = true
+		case "report":
+			f.host, f.verbose = true, true
+		case "redact":
+			f.redact = true
 		case "help":
 			inv.PrintHelp()
 			return cli.ExitOK
@@ -90,6 +106,10 @@ func runDevinfo(inv *cli.Invocation) int {
 	if code != cli.ExitOK {
 		return code
 	}
+	host := factsOfHost()
+	if f.host && !f.json {
+		host.print(inv.Stdout)
+	}
 	reports := []*report{}
 	for _, name := range names {
 		r, c := query(inv, name, f)
@@ -98,11 +118,24 @@ func runDevinfo(inv *cli.Invocation) int {
 			continue
 		}
 		reports = append(reports, r)
+		if f.redact {
+			r.redact()
+		}
+		if f.host {
+			r.card = factsOfCard(r.info.KernelName)
+		}
 		if !f.json {
+			if f.host {
+				inv.Printf("\n")
+				r.card.print(inv.Stdout)
+			}
 			r.print(inv.Stdout, f.verbose)
 		}
 	}
-	if f.json {
+	switch {
+	case f.json && f.host:
+		code |= inv.PrintJSON(hostJSON{host, newReportsJSON(reports)})
+	case f.json:
 		code |= inv.PrintJSON(newReportsJSON(reports))
 	}
 	return code
@@ -147,6 +180,7 @@ func deviceNames(inv *cli.Invocation, only string) ([]string, int) {
 
 // report is the printed data of a device.
 type report struct {
+	card  cardFacts // with --report
 	info  verbs.DeviceInfo
 	attr  verbs.DeviceAttr
 	ports []portinfo

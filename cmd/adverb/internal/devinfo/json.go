@@ -6,6 +6,7 @@ import "github.com/adverb-rdma/adverb/verbs"
 
 type reportJSON struct {
 	deviceJSON
+	cardFacts
 	FWVer           string     `json:"fw_ver"`
 	SysImageGUID    string     `json:"sys_image_guid"`
 	VendorID        uint32     `json:"vendor_id"`
@@ -75,8 +76,8 @@ func newReportsJSON(reports []*report) []reportJSON {
 func (r *report) json() reportJSON {
 	a := &r.attr
 	j := reportJSON{
-		deviceJSON: newDeviceJSON(r.info),
-		FWVer:      a.FWVer, SysImageGUID: a.SysImageGUID.String(),
+		deviceJSON: newDeviceJSON(r.info), cardFacts: r.card,
+		FWVer: a.FWVer, SysImageGUID: a.SysImageGUID.String(),
 		VendorID: a.VendorID, VendorPartID: a.VendorPartID, HWVer: a.HWVer, PhysPortCnt: a.PhysPortCnt,
 		MaxMRSize: a.MaxMRSize, PageSizeCap: a.PageSizeCap, MaxQP: a.MaxQP, MaxQPWR: a.MaxQPWR,
 		DeviceCapFlags: append([]string{}, a.DeviceCapFlags.Names()...),
