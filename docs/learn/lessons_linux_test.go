@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -206,8 +207,30 @@ func (l *lesson) page(name, text string) string {
 	return fresh.String() + text[last:]
 }
 
+// lookAtSources has the cache of test results see what go build reads: a result holds until a source changes.
+func lookAtSources(t *testing.T) {
+	t.Helper()
+	files := 0
+	err := filepath.WalkDir("../..", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "../.." && strings.HasPrefix(d.Name(), "."):
+			return fs.SkipDir
+		case filepath.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go"):
+			files++
+			_, err = os.Stat(name)
+		}
+		return err
+	})
+	if err != nil || files == 0 {
+		t.Fatalf("%d sources were found: %v", files, err)
+	}
+}
+
 // TestLessons runs all pages. The programs find the captures of internal/wire where they are in the repository.
 func TestLessons(t *testing.T) {
+	lookAtSources(t)
 	bin := t.TempDir()
 	if out, err := exec.Command("go", "build", "-o", bin, "github.com/adverb-rdma/adverb/cmd/adverb").CombinedOutput(); err != nil {
 		t.Fatalf("build the tool: %v\n%s", err, out)
