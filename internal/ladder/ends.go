@@ -3,6 +3,7 @@ package ladder
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -31,7 +32,7 @@ type ends struct {
 	peers  map[endID]uint32        // of such an address: the QP at the other end of a QP
 	comms  map[commID]uint32       // the QP for which a communication ID stands
 	pairs  map[commID]uint32       // the peer's communication ID
-	dests  map[netip.Addr][]uint32 // the QPs that packets to itself go to
+	dests  map[netip.Addr][]uint32 // the QPs that packets to itself go to, up to three
 }
 
 type commID struct {
@@ -75,12 +76,9 @@ func (e *ends) learn(r *record) {
 	if r.QPN <= 1 {
 		return
 	}
-	for _, q := range e.dests[r.src] {
-		if q == r.QPN {
-			return
-		}
+	if list := e.dests[r.src]; len(list) < 3 && !slices.Contains(list, r.QPN) { // only whether there are two matters
+		e.dests[r.src] = append(list, r.QPN)
 	}
-	e.dests[r.src] = append(e.dests[r.src], r.QPN)
 }
 
 // meet joins the QPs that talk to each other: as the connection manager says, or because there are two in all.

@@ -15,6 +15,9 @@ const lacked = "the receiver's ranges lack it"
 // patience is how long a requester has waited at least, where a repeat that nobody asked for is taken for a timeout.
 const patience = 100 * time.Microsecond
 
+// maxCandidates is how many QPs between two ends are looked at for the requests that a response answers.
+const maxCandidates = 256
+
 // streamID names the packets from an end to a QP.
 type streamID struct {
 	from, to int
@@ -40,6 +43,8 @@ type follower struct {
 	all     []record
 	streams map[streamID]*stream
 	order   []*streamRef
+	between map[[2]int][]*streamRef // by From and To: the first maxCandidates
+	cm      map[message]int         // the latest of each message of the connection manager
 }
 
 type streamRef struct {
@@ -47,9 +52,15 @@ type streamRef struct {
 	*stream
 }
 
+// message names a message of the connection manager.
+type message struct {
+	from, to int
+	ids      cmIDs
+}
+
 // follow marks gaps, repeats, refusals and waits.
 func follow(all []record) *follower {
-	f := &follower{all: all, streams: map[streamID]*stream{}}
+	f := &follower{all: all, streams: map[streamID]*stream{}, between: map[[2]int][]*streamRef{}, cm: map[message]int{}}
 	for i := range all {
 		if r := &all[i]; !r.twin && r.decoded {
 			f.packet(i, r)
@@ -64,7 +75,11 @@ func (f *follower) stream(r *record) *stream {
 	if s == nil {
 		s = &stream{sent: map[wire.PSN]int{}, answered: map[wire.PSN]int{}}
 		f.streams[id] = s
-		f.order = append(f.order, &streamRef{id, s})
+		ref, ends := &streamRef{id, s}, [2]int{r.From, r.To}
+		f.order = append(f.order, ref)
+		if list := f.between[ends]; len(list) < maxCandidates {
+			f.between[ends] = append(list, ref)
+		}
 	}
 	return s
 }
@@ -72,6 +87,12 @@ func (f *follower) stream(r *record) *stream {
 func (f *follower) packet(i int, r *record) {
 	service := r.Opcode.Service()
 	switch {
+	case r.cm.attr != 0:
+		m := message{r.From, r.To, r.cm}
+		if before, seen := f.cm[m]; seen {
+			r.Marks = append(r.Marks, Mark{MarkRepeat, fmt.Sprintf("sent again, after frame %d: no answer for %s", f.all[before].Frame, span(r.At-f.all[before].At))})
+		}
+		f.cm[m] = i
 	case r.Opcode == wire.RCAckRanges:
 		if s := f.answers(r); s != nil {
 			s.asked, s.at, s.last = lacked, r.PSN, r.At
@@ -134,8 +155,8 @@ func (f *follower) answers(r *record) *stream {
 		return own.requests.stream
 	}
 	var only *stream
-	for _, s := range f.order {
-		if s.id.from != r.To || s.id.to != r.From || len(s.sent) == 0 {
+	for _, s := range f.between[[2]int{r.To, r.From}] {
+		if len(s.sent) == 0 {
 			continue
 		}
 		if _, ok := s.sent[r.PSN]; ok {

@@ -29,12 +29,22 @@ var (
 )
 
 // tape is a capture of IP packets in the making.
-type tape struct{ b []byte }
+type tape struct {
+	b      []byte
+	id     uint16 // of the next packets
+	cooked bool
+}
 
 func newTape() *tape {
 	b := binary.LittleEndian.AppendUint32(nil, 0xa1b23c4d) // nanoseconds
 	b = append(b, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0)
-	return &tape{binary.LittleEndian.AppendUint32(b, 101)}
+	return &tape{b: binary.LittleEndian.AppendUint32(b, 101)}
+}
+
+// cook makes the capture one of all interfaces, as Linux does it.
+func (c *tape) cook() {
+	c.cooked = true
+	c.b[20] = 113
 }
 
 // add writes a packet from one address to another.
@@ -47,12 +57,16 @@ func (c *tape) addDamaged(at time.Duration, src, dst netip.AddrPort, p wire.Pack
 	datagram := p.AppendTo(nil)
 	dst = netip.AddrPortFrom(dst.Addr(), 4791)
 	flow := wire.NewFlow(src, dst)
-	flow.Seal(0, datagram)
+	flow.Seal(c.id, datagram)
 	if damaged {
 		datagram[len(datagram)-5] ^= 1
 	}
 	total := 28 + len(datagram)
-	ip := []byte{0x45, 0, byte(total >> 8), byte(total), 0, 0, 0x40, 0, 64, 17, 0, 0}
+	var ip []byte
+	if c.cooked {
+		ip = []byte{0, 0, 0, 1, 0, 6, 1, 2, 3, 4, 5, 6, 0, 0, 8, 0}
+	}
+	ip = append(ip, 0x45, 0, byte(total>>8), byte(total), byte(c.id>>8), byte(c.id), 0x40, 0, 64, 17, 0, 0)
 	ip = append(append(ip, src.Addr().AsSlice()...), dst.Addr().AsSlice()...)
 	ip = binary.BigEndian.AppendUint16(ip, src.Port())
 	ip = binary.BigEndian.AppendUint16(ip, 4791)
@@ -319,7 +333,7 @@ func ladderOf(t testing.TB, name string) *ladder.Ladder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return draw(t, ladder.Options{}, &tape{b})
+	return draw(t, ladder.Options{}, &tape{b: b})
 }
 
 func golden(t *testing.T, name, got string) {
@@ -400,6 +414,54 @@ func TestManyEnds(t *testing.T) {
 	}
 	text, svg := texts(t, l, "many")
 	checkDrawing(t, "many", text, svg)
+}
+
+// Files that are made to take long take no longer than others: of each kind are as many packets as fit into a second or two
+// if all are compared with all.
+func TestBounded(t *testing.T) {
+	const n = 30_000
+	same, qps, one := newTape(), newTape(), newTape()
+	for i := range n {
+		same.add(0, addrA, addrB, send(1))
+		p, q := send(i), answer(i+100_000, ack)
+		p.DestQP, q.DestQP = uint32(2+i), uint32(2+i)
+		qps.add(0, addrA, addrB, p)
+		qps.add(0, addrB, addrA, q)
+		one.add(0, addrA, addrA, p)
+	}
+	for _, c := range []*tape{same, qps, one} {
+		start := time.Now()
+		l := draw(t, ladder.Options{Limit: 10}, c)
+		if took := time.Since(start); l.Total < n || took > 20*time.Second {
+			t.Errorf("%d packets took %v", l.Total, took)
+		}
+	}
+}
+
+// A capture of all interfaces may have a packet twice. A repeat has another identification.
+func TestAllInterfaces(t *testing.T) {
+	c := newTape()
+	c.cook()
+	for _, id := range []uint16{7, 7, 8} {
+		c.id = id
+		c.add(0, addrA, addrB, send(1))
+	}
+	check(t, draw(t, ladder.Options{}, c), "1 A>B 1×SEND_ONLY 1-1", "3 A>B 1×SEND_ONLY 1-1 | repeats frame 1")
+}
+
+// A request of the connection manager that nobody answers is sent again.
+func TestNoAnswer(t *testing.T) {
+	header, req := wire.NewCMHeader(wire.CMREQ, 1), wire.REQ{LocalCommID: 5, LocalQPN: qpA, ServiceID: wire.RDMAServiceID(wire.PortSpaceTCP, 7174)}
+	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, DestQP: wire.GSIQPN}, DETH: wire.DETH{SrcQP: 1}, Payload: req.AppendTo(header.AppendTo(nil))}
+	c := newTape()
+	for i := range 3 {
+		p.PSN = wire.PSN(i)
+		c.add(time.Duration(i)*6400*time.Millisecond, addrA, addrB, p)
+	}
+	check(t, draw(t, ladder.Options{}, c),
+		"1 A>B 1×UD SEND_ONLY 0-0",
+		"2 A>B 1×UD SEND_ONLY 1-1 | sent again, after frame 1: no answer for 6.4s",
+		"3 A>B 1×UD SEND_ONLY 2-2 | sent again, after frame 2: no answer for 6.4s")
 }
 
 func TestNothing(t *testing.T) {

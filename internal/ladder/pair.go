@@ -10,8 +10,13 @@ import (
 // pairWithin is how far apart the two records of a packet may be.
 const pairWithin = int64(2 * time.Second)
 
-// maxSources is how many sources a record can name.
-const maxSources = 64
+const (
+	maxSources = 64 // that a record can name
+	maxWaiting = 64 // equal records that are looked at, so that a file full of them takes no longer than others
+)
+
+// onceMore is how far apart a packet may stand twice in a capture of all interfaces (tcpdump -i any).
+const onceMore = int64(100 * time.Microsecond)
 
 // pair finds packets that were captured at several places, such as at both ends: the first record stands for the packet,
 // and says how long it took to the last. Records are in order of time.
@@ -30,23 +35,32 @@ func (c *Collector) pair(all []record) {
 		list := waiting[r.key]
 		of := -1
 		for k := len(list) - 1; k >= 0; k-- { // the latest, since of equal packets the earlier one was lost
-			if p := &all[list[k]]; p.sources&bit == 0 && r.time-p.time <= pairWithin {
+			if p := &all[list[k]]; r.time-p.time <= pairWithin && (p.sources&bit == 0 || r.isOnceMore(p)) {
 				of = list[k]
 				break
 			}
 		}
 		if of < 0 {
 			r.sources = bit
-			waiting[r.key] = append(list, i)
+			waiting[r.key] = append(list[max(0, len(list)-maxWaiting+1):], i)
 			continue
 		}
 		p := &all[of]
+		r.twin = true
+		if p.sources&bit != 0 {
+			continue
+		}
 		p.sources |= bit
 		p.Took, p.Fate = time.Duration(r.time-p.time), Arrived
-		r.twin = true
 	}
 	c.findDamaged(all)
 	findLost(all)
+}
+
+// isOnceMore reports whether a record is the same packet at another interface, in a capture of all interfaces. A packet
+// that is sent again has another identification.
+func (r *record) isOnceMore(p *record) bool {
+	return r.cooked && p.cooked && r.source == p.source && r.id != 0 && r.id == p.id && r.time-p.time <= onceMore
 }
 
 // doubled reports which files have each packet between two QPs of one address twice: a software device sees what it sends

@@ -29,6 +29,8 @@ type record struct {
 	verdict  capture.Verdict
 	decoded  bool
 	cm       cmIDs
+	id       uint16 // the IPv4 identification
+	cooked   bool   // of a capture of all interfaces
 	twin     bool   // another record stands for the packet
 	sources  uint64 // bits of the sources that have it
 }
@@ -92,7 +94,8 @@ func (c *Collector) add(file int, p *capture.Packet) {
 	t := &p.Transport
 	r := record{
 		time: p.Frame.Time, file: int32(file), source: source, src: p.Src.Addr(), dst: p.Dst.Addr(),
-		decoded: p.Err == nil, verdict: p.ICRC(),
+		decoded: p.Err == nil, verdict: p.ICRC(), id: p.ID,
+		cooked: p.Frame.Link == capture.LinkSLL || p.Frame.Link == capture.LinkSLL2,
 	}
 	r.Packet = Packet{Frame: p.Frame.Number, Took: -1, Opcode: t.Opcode, QPN: t.DestQP, PSN: t.PSN, AckReq: t.AckReq}
 	var h maphash.Hash

@@ -55,7 +55,7 @@ func (c *Collector) Ladder(o Options) *Ladder {
 
 // add adds a packet as a row, or to a run.
 func (l *Ladder) add(r *record, silence time.Duration, alone bool) {
-	if n := len(l.Rows); n > 0 && !alone && l.Rows[n-1].goesOn(r) {
+	if n := len(l.Rows); n > 0 && !alone && r.cm.attr == 0 && l.Rows[n-1].goesOn(r) {
 		l.Rows[n-1].Count++
 		l.Rows[n-1].LastPSN, l.Rows[n-1].LastAt = r.PSN, r.At
 		return

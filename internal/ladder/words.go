@@ -124,9 +124,11 @@ func (r *record) management(mad []byte) bool {
 		add("is disconnected")
 	case wire.CMSIDRREQ:
 		m, _ := wire.DecodeSIDRREQ(data)
+		r.cm.local, r.cm.remote = m.RequestID, 0
 		add("asks for the QP of a service%s", service(m.ServiceID, m.PrivateData[:]))
 	case wire.CMSIDRREP:
 		m, _ := wire.DecodeSIDRREP(data)
+		r.cm.remote = m.RequestID
 		if m.Status != wire.SIDRSuccess {
 			add("refuses: status %d, %s", m.Status, m.Status)
 		} else {

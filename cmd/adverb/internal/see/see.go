@@ -2,7 +2,6 @@
 package see
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -47,7 +46,7 @@ Captures of both ends may be given together: a packet is drawn once, and one tha
 end is marked as lost. Of a capture at one end a loss is marked where the receiver asks for the packet again.
 
 The program and what it starts get a variable ADVERB_PCAP, by which its software devices write captures.
-Its exit status is that of the command.
+Its exit status is that of the command. Ctrl-C ends the program, and its packets are drawn.
 `,
 	Run: run,
 }
@@ -97,10 +96,10 @@ func run(inv *cli.Invocation) int {
 	if err == nil {
 		err = f.print(inv.Stdout, c, title)
 	}
-	if code := inv.Finish(err, func(err error) int { return inv.Fail(fmt.Errorf("see: %w", err), "") }); code != cli.ExitOK {
-		return code
+	if err == nil {
+		return status
 	}
-	return status
+	return inv.Finish(err, func(err error) int { return inv.Fail(fmt.Errorf("see: %w", err), "") })
 }
 
 // set takes a flag.
@@ -239,8 +238,10 @@ func start(inv *cli.Invocation, program []string, capture string, apart bool) (s
 	err = cmd.Run()
 	var exit *exec.ExitError
 	switch {
+	case inv.Interrupted(): // which is how programs end that wait for others: what they sent is drawn
+		return cli.StatusInterrupted, nil
 	case errors.As(err, &exit) && exit.ExitCode() >= 0:
-		return exit.ExitCode(), context.Cause(inv.Ctx)
+		return exit.ExitCode(), nil
 	case err != nil:
 		return cli.ExitError, err
 	}
