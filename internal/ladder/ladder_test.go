@@ -195,6 +195,34 @@ func TestBothEnds(t *testing.T) {
 	}
 }
 
+// Two copies that both arrive late arrive in their order.
+func TestBothCopiesArrive(t *testing.T) {
+	a, b := newTape(), newTape()
+	for i := range 4 {
+		a.add(time.Duration(i)*us, addrA, addrB, send(i%2))
+		b.add(time.Duration(50+i)*us, addrA, addrB, send(i%2))
+	}
+	l := draw(t, ladder.Options{}, a, b)
+	check(t, l, "1 A>B 2×SEND_ONLY 0-1", "3 A>B 2×SEND_ONLY 0-1 | repeats frame 1")
+	if took := l.Rows[0].Took; took != 50*us {
+		t.Errorf("the first took %v, want 50µs", took)
+	}
+}
+
+func TestOvertaken(t *testing.T) {
+	a, b := newTape(), newTape()
+	for psn := range 4 {
+		a.add(time.Duration(psn)*us, addrA, addrB, send(psn))
+	}
+	for _, psn := range []int{0, 2, 3, 1} {
+		b.add(20*us, addrA, addrB, send(psn))
+	}
+	check(t, draw(t, ladder.Options{}, a, b),
+		"1 A>B 1×SEND_ONLY 0-0",
+		"2 A>B 1×SEND_ONLY 1-1 | overtaken: 2 packets sent later arrived first",
+		"3 A>B 2×SEND_ONLY 2-3")
+}
+
 func TestMarks(t *testing.T) {
 	rnr := wire.SyndromeRNR(12)
 	c := newTape()
@@ -297,6 +325,11 @@ func TestOneAddress(t *testing.T) {
 	l := draw(t, ladder.Options{}, c)
 	if len(l.Ends) != 2 || l.Ends[0].Name != "127.0.0.1, QP 0x000011" || l.Ends[1].Name != "127.0.0.1, QP 0x000022" {
 		t.Errorf("got ends %+v", l.Ends)
+	}
+	for i := range l.Rows {
+		if r := &l.Rows[i]; len(r.Marks) > 0 {
+			t.Errorf("frame %d is marked %+v", r.Frame, r.Marks)
+		}
 	}
 	if got := lines(l); len(got) != 12 || got[1] != "2 B>A 1×ACKNOWLEDGE 0-0" && got[1] != "3 B>A 1×ACKNOWLEDGE 0-0" {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))

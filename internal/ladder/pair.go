@@ -1,6 +1,7 @@
 package ladder
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -10,11 +11,6 @@ import (
 // pairWithin is how far apart the two records of a packet may be.
 const pairWithin = int64(2 * time.Second)
 
-const (
-	maxSources = 64 // that a record can name
-	maxWaiting = 64 // equal records that are looked at, so that a file full of them takes no longer than others
-)
-
 // onceMore is how far apart a packet may stand twice in a capture of all interfaces (tcpdump -i any).
 const onceMore = int64(100 * time.Microsecond)
 
@@ -22,39 +18,68 @@ const onceMore = int64(100 * time.Microsecond)
 // and says how long it took to the last. Records are in order of time.
 func (c *Collector) pair(all []record) {
 	doubled := c.doubled(all)
-	waiting := map[uint64][]int{} // by key: records that may have a twin
-	seen := map[uint64]int{}
+	equal := map[uint64][]int{} // by key
+	var keys []uint64
 	for i := range all {
 		r := &all[i]
-		source := 2 * r.source
+		list := equal[r.key]
+		if len(list) == 0 {
+			keys = append(keys, r.key)
+		}
+		r.place = 2 * r.source
 		if r.src == r.dst && doubled[r.file] {
-			source += int32(seen[r.key] % 2) // out, in, out, in
-			seen[r.key]++
+			r.place += int32(len(list) % 2) // out, in, out, in
 		}
-		bit := uint64(1) << (uint(source) % maxSources)
-		list := waiting[r.key]
-		of := -1
-		for k := len(list) - 1; k >= 0; k-- { // the latest, since of equal packets the earlier one was lost
-			if p := &all[list[k]]; r.time-p.time <= pairWithin && (p.sources&bit == 0 || r.isOnceMore(p)) {
-				of = list[k]
-				break
-			}
-		}
-		if of < 0 {
-			r.sources = bit
-			waiting[r.key] = append(list[max(0, len(list)-maxWaiting+1):], i)
+		if n := len(list); n > 0 && r.isOnceMore(&all[list[n-1]]) {
+			r.twin = true
 			continue
 		}
-		p := &all[of]
-		r.twin = true
-		if p.sources&bit != 0 {
-			continue
+		equal[r.key] = append(list, i)
+	}
+	for _, key := range keys {
+		if list := equal[key]; len(list) > 1 {
+			pairEqual(all, list)
 		}
-		p.sources |= bit
-		p.Took, p.Fate = time.Duration(r.time-p.time), Arrived
 	}
 	c.findDamaged(all)
 	findLost(all)
+	findOvertaken(all)
+}
+
+// pairEqual pairs the records of equal packets: those at the place of the first are packets, and those at other places
+// their arrivals. Where fewer arrived than were sent, the earlier ones were lost: each arrival, from the last one on, is
+// that of the latest packet before it.
+func pairEqual(all []record, list []int) {
+	byPlace := map[int32][]int{}
+	var places []int32
+	for _, i := range list {
+		at := all[i].place
+		if len(byPlace[at]) == 0 {
+			places = append(places, at)
+		}
+		byPlace[at] = append(byPlace[at], i)
+	}
+	sent := byPlace[places[0]]
+	for _, at := range places[1:] {
+		k := len(sent) - 1
+		came := byPlace[at]
+		for j := len(came) - 1; j >= 0; j-- {
+			r := &all[came[j]]
+			for k >= 0 && sent[k] > came[j] {
+				k--
+			}
+			if k < 0 {
+				break
+			}
+			p := &all[sent[k]]
+			if r.time-p.time > pairWithin {
+				continue
+			}
+			k--
+			r.twin = true
+			p.Took, p.Fate, p.arrival = max(p.Took, time.Duration(r.time-p.time)), Arrived, max(p.arrival, came[j])
+		}
+	}
 }
 
 // isOnceMore reports whether a record is the same packet at another interface, in a capture of all interfaces. A packet
@@ -102,7 +127,7 @@ func (c *Collector) findDamaged(all []record) {
 		r.Marks = append(r.Marks, Mark{MarkDamaged, "damaged: its ICRC is wrong, and the receiver drops it"})
 		for k := i - 1; k >= 0 && r.time-all[k].time <= pairWithin && i-k < 1000; k-- {
 			p := &all[k]
-			if p.twin || p.Fate != Unknown || p.sources&r.sources != 0 || p.src != r.src || p.dst != r.dst || p.PSN != r.PSN || p.QPN != r.QPN {
+			if p.twin || p.Fate != Unknown || p.place == r.place || p.src != r.src || p.dst != r.dst || p.PSN != r.PSN || p.QPN != r.QPN {
 				continue
 			}
 			p.Took, p.Fate, p.Marks = time.Duration(r.time-p.time), Damaged, append(p.Marks, r.Marks...)
@@ -112,8 +137,19 @@ func (c *Collector) findDamaged(all []record) {
 	}
 }
 
-// direction is from one address to another.
-type direction struct{ src, dst netip.Addr }
+// direction is from one address to another, and of an address to itself that to one QP.
+type direction struct {
+	src, dst netip.Addr
+	qpn      uint32
+}
+
+func (r *record) direction() direction {
+	d := direction{src: r.src, dst: r.dst}
+	if r.src == r.dst {
+		d.qpn = r.QPN
+	}
+	return d
+}
 
 // findLost marks the packets that were not captured at the other end, if packets sent later in the same direction were: the
 // capture there was running.
@@ -121,14 +157,41 @@ func findLost(all []record) {
 	last := map[direction]int{}
 	for i := range all {
 		if r := &all[i]; !r.twin && r.Fate == Arrived {
-			last[direction{r.src, r.dst}] = i
+			last[r.direction()] = i
 		}
 	}
 	for i := range all {
 		r := &all[i]
-		if at, some := last[direction{r.src, r.dst}]; some && i < at && !r.twin && r.Fate == Unknown {
+		if at, some := last[r.direction()]; some && i < at && !r.twin && r.Fate == Unknown {
 			r.Fate = Lost
 			r.Marks = append(r.Marks, Mark{MarkLost, "lost: it never arrived"})
+		}
+	}
+}
+
+// maxOvertaking is how many of the packets behind one are looked at.
+const maxOvertaking = 64
+
+// findOvertaken marks packets that arrived after packets that were sent later.
+func findOvertaken(all []record) {
+	arrived := map[direction][]*record{}
+	for i := range all {
+		if r := &all[i]; !r.twin && r.Fate == Arrived {
+			d := direction{r.src, r.dst, r.QPN} // QPs may take different ways
+			arrived[d] = append(arrived[d], r)
+		}
+	}
+	for _, list := range arrived {
+		for i, r := range list {
+			n := 0
+			for _, later := range list[i+1 : min(len(list), i+1+maxOvertaking)] {
+				if later.arrival < r.arrival {
+					n++
+				}
+			}
+			if n > 0 {
+				r.Marks = append(r.Marks, Mark{MarkLate, fmt.Sprintf("overtaken: %s sent later arrived first", count(n, "packet"))})
+			}
 		}
 	}
 }

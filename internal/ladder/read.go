@@ -32,7 +32,8 @@ type record struct {
 	id       uint16 // the IPv4 identification
 	cooked   bool   // of a capture of all interfaces
 	twin     bool   // another record stands for the packet
-	sources  uint64 // bits of the sources that have it
+	place    int32  // where it was captured: its source, and of a device that sends to itself the direction
+	arrival  int    // the place of the record at the other end, if any
 }
 
 // Collector reads captures.

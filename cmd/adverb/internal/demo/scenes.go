@@ -19,6 +19,7 @@ var scenes = []struct {
 	{"atomic", "FETCH_ADD and COMPARE_SWAP, and what they return", sceneAtomic},
 	{"loss", "a packet that is lost, and how it is repeated", sceneLoss},
 	{"rnr", "a SEND that comes before the receive is posted", sceneRNR},
+	{"routing", "packets that overtake one another, without and with adaptive routing", sceneRouting},
 	{"mtu", "how a message becomes packets, and their headers byte by byte", sceneMTU},
 	{"keys", "what rkeys and permissions let through, and what not", sceneKeys},
 }
