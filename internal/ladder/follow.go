@@ -221,11 +221,12 @@ func (f *follower) missing(r *record, s *stream) {
 	p.Marks = append(p.Marks, Mark{MarkLost, fmt.Sprintf("lost: frame %d asks for it again", r.Frame)})
 }
 
-// span writes a time with three digits.
+// span writes a time with three digits, and one of many hours in seconds.
 func span(d time.Duration) string {
-	for unit := time.Duration(1); ; unit *= 10 {
+	for unit := time.Duration(1); unit < time.Hour; unit *= 10 {
 		if d < 1000*unit {
 			return ((d + unit/2) / unit * unit).String()
 		}
 	}
+	return (d / time.Second * time.Second).String()
 }

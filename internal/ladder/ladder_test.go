@@ -497,6 +497,23 @@ func TestNoAnswer(t *testing.T) {
 		"3 A>B 1×UD SEND_ONLY 2-2 | sent again, after frame 2: no answer for 6.4s")
 }
 
+// Times of a capture may be any.
+func TestFarApart(t *testing.T) {
+	c := newTape()
+	for range 3 {
+		c.add(0, addrA, addrB, send(1))
+	}
+	second := bytes.LastIndex(c.b, binary.LittleEndian.AppendUint32(nil, 1_700_000_000))
+	binary.LittleEndian.PutUint32(c.b[second:], 1<<32-1)
+	check(t, draw(t, ladder.Options{}, c), "1 A>B 1×SEND_ONLY 1-1",
+		"2 A>B 2×SEND_ONLY 1-1 | repeats frame 1")
+	text, _ := texts(t, draw(t, ladder.Options{All: true}, c), "far")
+	checkDrawing(t, "far", text, "<svg/>")
+	if !strings.Contains(text, "timeout, no answer for 720824h14m55s") {
+		t.Errorf("got\n%s", text)
+	}
+}
+
 func TestNothing(t *testing.T) {
 	text, svg := texts(t, draw(t, ladder.Options{}, newTape()), "none")
 	if text != "No packets to draw.\n" || !strings.Contains(svg, "No packets to draw.") {

@@ -2,6 +2,7 @@ package ladder
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +13,9 @@ func (c *Collector) Ladder(o Options) *Ladder {
 	l := &Ladder{}
 	all := c.ordered()
 	for i := range all {
-		all[i].At = time.Duration(all[i].time - all[0].time)
+		if all[i].At = time.Duration(all[i].time - all[0].time); all[i].At < 0 { // times of centuries apart
+			all[i].At = math.MaxInt64
+		}
 	}
 	c.pair(all)
 	if c.files > 1 {
@@ -218,8 +221,17 @@ func (l *Ladder) silences() {
 	}
 }
 
-// stamp is a time as the rows have it.
-func stamp(d time.Duration) string { return fmt.Sprintf("%.6f s", d.Seconds()) }
+// stamp is a time of a row in words.
+func stamp(d time.Duration) string { return clock(d) + " s" }
+
+// clock is a time as the rows have it, of timeWidth columns at most.
+func clock(d time.Duration) string {
+	decimals := 6
+	for limit := 1000 * time.Second; d >= limit && decimals > 0; limit *= 1000 {
+		decimals -= 3
+	}
+	return fmt.Sprintf("%.*f", decimals, d.Seconds())
+}
 
 // floor cuts off less than a microsecond.
 func floor(d time.Duration) time.Duration { return d / time.Microsecond * time.Microsecond }

@@ -135,7 +135,7 @@ func (p *picture) row(r *Row) {
 		fmt.Fprintf(p, "<text class=\"faint\" x=\"%d\" y=\"%d\">… %s pass …</text>\n", p.right(), p.y, span(r.Silence))
 		p.y += lineHeight + rowSpace
 	}
-	fmt.Fprintf(p, "<g role=\"listitem\"><text class=\"number\" x=\"%d\" y=\"%d\">%d</text><text class=\"number\" x=\"%d\" y=\"%d\">%.6f</text>\n", frameRight, p.y, r.Frame, timeRight, p.y, r.At.Seconds())
+	fmt.Fprintf(p, "<g role=\"listitem\"><text class=\"number\" x=\"%d\" y=\"%d\">%d</text><text class=\"number\" x=\"%d\" y=\"%d\">%s</text>\n", frameRight, p.y, r.Frame, timeRight, p.y, clock(r.At))
 	p.arrow(r)
 	p.text("", r.Words())
 	for _, m := range r.Marks {

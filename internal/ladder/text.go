@@ -33,7 +33,7 @@ func (l *Ladder) Text(w io.Writer) error {
 		if r.Silence > 0 {
 			fmt.Fprintf(&b, "%*s%s  … %s pass …\n", left, "", l.lines(gap), span(r.Silence))
 		}
-		first := fmt.Sprintf("%*d %*.6f %s  ", frameWidth, r.Frame, timeWidth, r.At.Seconds(), l.arrow(r, gap))
+		first := fmt.Sprintf("%*d %*s %s  ", frameWidth, r.Frame, timeWidth, clock(r.At), l.arrow(r, gap))
 		next := strings.Repeat(" ", left) + l.lines(gap) + "    "
 		words := wrap(r.Words(), TextWidth-utf8.RuneCountInString(next))
 		for k, line := range words {
