@@ -27,7 +27,10 @@ func (c *Collector) pair(all []record) {
 			keys = append(keys, r.key)
 		}
 		r.place = 2 * r.source
-		if r.src == r.dst && doubled[r.file] {
+		switch {
+		case r.way == capture.Inbound && !r.cooked:
+			r.place++
+		case r.way == capture.NoDirection && r.src == r.dst && doubled[r.file]:
 			r.place += int32(len(list) % 2) // out, in, out, in
 		}
 		if n := len(list); n > 0 && r.isOnceMore(&all[list[n-1]]) {
@@ -88,7 +91,7 @@ func (r *record) isOnceMore(p *record) bool {
 	return r.cooked && p.cooked && r.source == p.source && r.id != 0 && r.id == p.id && r.time-p.time <= onceMore
 }
 
-// doubled reports which files have each packet between two QPs of one address twice: a software device sees what it sends
+// doubled reports which files that do not say the direction have each packet between two QPs of one address twice: a software device sees what it sends
 // to itself as sent and as received.
 func (c *Collector) doubled(all []record) map[int32]bool {
 	type fileKey struct {

@@ -31,9 +31,10 @@ type record struct {
 	cm       cmIDs
 	id       uint16 // the IPv4 identification
 	cooked   bool   // of a capture of all interfaces
-	twin     bool   // another record stands for the packet
-	place    int32  // where it was captured: its source, and of a device that sends to itself the direction
-	arrival  int    // the place of the record at the other end, if any
+	way      capture.Direction
+	twin     bool  // another record stands for the packet
+	place    int32 // where it was captured: its source, and of a device that sends to itself the direction
+	arrival  int   // the place of the record at the other end, if any
 }
 
 // Collector reads captures.
@@ -95,7 +96,7 @@ func (c *Collector) add(file int, p *capture.Packet) {
 	t := &p.Transport
 	r := record{
 		time: p.Frame.Time, file: int32(file), source: source, src: p.Src.Addr(), dst: p.Dst.Addr(),
-		decoded: p.Err == nil, verdict: p.ICRC(), id: p.ID,
+		decoded: p.Err == nil, verdict: p.ICRC(), id: p.ID, way: p.Frame.Direction,
 		cooked: p.Frame.Link == capture.LinkSLL || p.Frame.Link == capture.LinkSLL2,
 	}
 	r.Packet = Packet{Frame: p.Frame.Number, Took: -1, Opcode: t.Opcode, QPN: t.DestQP, PSN: t.PSN, AckReq: t.AckReq}
