@@ -90,8 +90,12 @@ func (p *pd) AllocMW(t verbs.MWType) (verbs.ProviderMW, error) {
 // RKey implements verbs.ProviderMW.
 func (m *mw) RKey() verbs.RKey { return verbs.RKey(m.rkey.Load()) }
 
-// bound notes the key of a bind that is posted.
-func (m *mw) bound(k verbs.RKey) { m.rkey.Store(uint32(k)) }
+// bound notes the key of a bind that is posted. C takes the window's present key for the next bind from its ibv_mw, which
+// programs keep.
+func (m *mw) bound(k verbs.RKey) {
+	m.r.P().RKey = uint32(k)
+	m.rkey.Store(uint32(k))
+}
 
 // Close implements verbs.ProviderMW.
 func (m *mw) Close() error { return fault(m.d.lib.DeallocMW(m.r)) }

@@ -104,8 +104,8 @@ func (q *qp) fill(wrs []verbs.SendWR) (n int, binds bool, err error) {
 		case verbs.OpSendWithInv, verbs.OpLocalInv:
 			c.Imm = uint32(w.InvalidateRKey)
 		case verbs.OpBindMW:
-			if n > 0 && w.Bind.MW.Type() == verbs.MWType1 {
-				return n, binds, nil // it goes alone
+			if n > 0 && w.Bind.MW.Type() == verbs.MWType1 || binds {
+				return n, binds, nil // one of type 1 goes alone, and C takes the key that the bind before has left
 			}
 			binds = true
 			c.Imm, sge = 0, first // some refuse a bind that has more than its window

@@ -109,12 +109,12 @@ struct cq {
 	uint64_t quick[64];
 	int qhead, qcount;
 };
-struct swr { struct ibv_send_wr wr; struct ibv_sge sge[MAX_SGE]; uint8_t *inl; };
+struct swr { struct ibv_send_wr wr; struct ibv_sge sge[MAX_SGE]; uint8_t *inl; uint32_t window; };
 struct rwr { struct ibv_recv_wr wr; struct ibv_sge sge[MAX_SGE]; };
 struct rqueue { struct rwr *ring; int head, count, cap, sges, busy; };
 struct srq { struct ibv_srq srq; struct rqueue q; int limit, users, async; };
 struct mr { struct ibv_mr mr; uint64_t iova; unsigned access; int windows; char *mapped; };
-struct mw { struct ibv_mw mw; struct mr *to; struct qp *by; uint64_t addr, len; unsigned access; };
+struct mw { struct ibv_mw mw; struct mr *to; struct qp *by; uint64_t addr, len; unsigned access; uint32_t key; };
 struct ah { struct ibv_ah ah; struct ibv_ah_attr attr; };
 struct qp {
 	struct ibv_qp qp;
@@ -289,7 +289,7 @@ static uint8_t *remote_bytes(uint32_t rkey, struct qp *q, uint64_t addr, uint64_
 	struct mw *w = keys[i].mw;
 	if (!(q->a.qp_access_flags & access)) return NULL;
 	if (!w) return bytes_of(rkey, q->qp.pd, addr, len, access);
-	if (w->mw.rkey != rkey || !w->to || w->mw.pd != q->qp.pd || (w->by && w->by != q) || !(w->access & access)) return NULL;
+	if (w->key != rkey || !w->to || w->mw.pd != q->qp.pd || (w->by && w->by != q) || !(w->access & access)) return NULL;
 	uint64_t off = addr - (w->access & A_ZERO ? 0 : w->addr);
 	if (off > w->len || len > w->len - off) return NULL;
 	return (uint8_t *)w->to->mr.addr + (w->addr - w->to->iova) + off;
@@ -389,7 +389,7 @@ static int deliver(struct qp *q, struct qp *p, struct swr *w, uint8_t *data, uin
 	if (op == SEND_INV) {
 		int i = w->wr.invalidate_rkey >> 8 & (KEYS - 1);
 		struct mw *m = keys[i].mw;
-		if (!m || m->mw.rkey != w->wr.invalidate_rkey || !m->to || m->by != p) {
+		if (!m || m->key != w->wr.invalidate_rkey || !m->to || m->by != p) {
 			recv_done(p, (struct ibv_wc){.wr_id = next_receive(p)->wr.wr_id, .status = LOC_QP_OP}, 0);
 			refuse(p, EV_QP_ACCESS);
 			return REM_ACCESS;
@@ -460,13 +460,13 @@ static int bind_window(struct qp *q, struct mw *m, struct ibv_mw_bind_info *b, u
 		if (!(to->access & A_BIND) || off > to->mr.length || b->length > to->mr.length - off) return MW_BIND;
 		if (b->mw_access_flags & (A_WRITE | A_ATOMIC) && !(to->access & A_LOCAL_WRITE)) return MW_BIND;
 	}
-	if (m->mw.type == 2 && (m->to || !b->length || rkey >> 8 != m->mw.rkey >> 8)) return MW_BIND;
+	if (m->mw.type == 2 && (m->to || !b->length || rkey >> 8 != m->key >> 8)) return MW_BIND;
 	if (m->to) m->to->windows--;
 	m->to = b->length ? to : NULL;
 	if (m->to) to->windows++;
 	m->by = m->mw.type == 2 ? q : NULL;
 	m->addr = b->addr, m->len = b->length, m->access = b->mw_access_flags;
-	m->mw.rkey = rkey;
+	m->key = rkey;
 	return SUCCESS;
 }
 
@@ -478,10 +478,11 @@ static int execute(struct qp *q, struct swr *w, uint64_t *bytes) {
 	uint8_t *owned, *data, *to;
 	int s = SUCCESS;
 	*bytes = 0;
+	if (op == BIND && w->window != ((struct mw *)w->wr.bind_mw.mw)->key) return MW_BIND; /* as rxe does: the caller keeps mw->rkey */
 	if (op == BIND) return bind_window(q, (struct mw *)w->wr.bind_mw.mw, &w->wr.bind_mw.bind_info, w->wr.bind_mw.rkey);
 	if (op == LOCAL_INV) {
 		struct mw *m = keys[w->wr.invalidate_rkey >> 8 & (KEYS - 1)].mw;
-		if (!m || m->mw.type != 2 || m->mw.rkey != w->wr.invalidate_rkey || !m->to || m->mw.pd != q->qp.pd) return MW_BIND;
+		if (!m || m->mw.type != 2 || m->key != w->wr.invalidate_rkey || !m->to || m->mw.pd != q->qp.pd) return MW_BIND;
 		m->to->windows--, m->to = NULL;
 		return SUCCESS;
 	}
@@ -585,6 +586,7 @@ static int post_send(struct ibv_qp *ibq, struct ibv_send_wr *wr, struct ibv_send
 		}
 		struct swr *w = &q->sq[(q->shead + q->scount) % q->init.cap.max_send_wr];
 		w->wr = *wr;
+		if (wr->opcode == BIND) w->window = wr->bind_mw.mw->rkey;
 		memcpy(w->sge, wr->sg_list, wr->num_sge * sizeof *wr->sg_list);
 		w->inl = NULL;
 		if (wr->send_flags & F_INLINE) { /* the addresses are those of the process */
@@ -723,6 +725,7 @@ static struct ibv_mw *alloc_mw(struct ibv_pd *pd, int type) {
 	}
 	struct mw *m = calloc(1, sizeof *m);
 	m->mw = (struct ibv_mw){pd->context, pd, i << 8, i, type};
+	m->key = m->mw.rkey;
 	keys[i].mw = m;
 	live++;
 	UNLOCK;
