@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"errors"
 	"net/netip"
 	"syscall"
 
@@ -77,7 +78,11 @@ func gidAt(dev *verbs.Device, port int, addr netip.Addr) (int, error) {
 	}
 	gid := verbs.GIDFromAddr(addr)
 	for i := range attr.GIDTableLen {
-		if e, err := dev.Provider().GID(port, i); err == nil && e.GID == gid && e.Type == verbs.GIDTypeRoCEv2 {
+		e, err := dev.Provider().GID(port, i)
+		if err != nil && !errors.Is(err, verbs.ErrNotFound) {
+			return 0, verbs.Errorf(err, "read GID %d of device %s: %w", i, dev.Name(), err)
+		}
+		if err == nil && e.GID == gid && e.Type == verbs.GIDTypeRoCEv2 {
 			return i, nil
 		}
 	}

@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -70,8 +71,11 @@ func kernelAddrs(dev *verbs.Device, k KernelManaged) (addrs []netip.Addr, err er
 // kernel's connection manager. It fails with ENODEV.
 func portWith(dev *verbs.Device, k KernelManaged, addr netip.Addr) (found int, err error) {
 	err = eachPort(dev, func(port int) error {
-		if _, err := gidAt(dev, port, addr); err == nil {
+		switch _, err := gidAt(dev, port, addr); {
+		case err == nil:
 			found = port
+		case !errors.Is(err, syscall.ENODEV): // it cannot be asked, which says nothing of the address
+			return err
 		}
 		return nil
 	})

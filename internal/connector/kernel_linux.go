@@ -236,14 +236,20 @@ func (id *kernelID) set(option uint32, value []byte) error {
 }
 
 // addresses asks for the ends of an ID, and for the device that the ID has.
-func (id *kernelID) addresses() (local, remote netip.AddrPort, guid verbs.GUID, err error) {
+func (id *kernelID) addresses() (local, remote netip.AddrPort, on place, err error) {
 	resp, err := id.query()
 	if err != nil {
-		return local, remote, guid, err
+		return local, remote, on, err
 	}
 	local, err1 := addrOf(resp.SrcAddr[:])
 	remote, err2 := addrOf(resp.DstAddr[:])
-	return local, remote, verbs.GUID(resp.NodeGUID), errors.Join(err1, err2)
+	return local, remote, place{verbs.GUID(resp.NodeGUID), int(resp.PortNum)}, errors.Join(err1, err2)
+}
+
+// place is a device's port.
+type place struct {
+	guid verbs.GUID
+	port int
 }
 
 func (id *kernelID) query() (resp uapi.CMQueryAddrResp, err error) {

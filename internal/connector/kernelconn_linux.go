@@ -50,6 +50,9 @@ func (c *kernelConnector) NewConn(ps PortSpace, from netip.Addr, handle func(Eve
 
 // Serve implements Conn. The kernel's QPs are of the one device, however often it is open.
 func (c *kernelConn) Serve(dev *verbs.Device, from netip.Addr) error {
+	if dev == c.c.dev && from == c.from { // NewConn has looked, and a card's GID table is long
+		return nil
+	}
 	if _, ok := kernelOf(dev); !ok {
 		return verbs.Errorf(syscall.ENODEV, "device %s is not the kernel's", dev.Name())
 	}
@@ -116,13 +119,13 @@ func (c *kernelConn) come(number uint32) error {
 	c.id = c.c.name(number, c.event)
 	c.mu.Unlock()
 	c.c.count(c, true)
-	local, remote, guid, err := c.id.addresses()
-	if err == nil && guid != c.c.guid {
+	local, remote, on, err := c.id.addresses()
+	if err == nil && on.guid != c.c.guid {
 		err = verbs.Errorf(syscall.ENODEV, "the request has come to another device than %s", c.c.dev.Name())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.local, c.remote = local, remote
+	c.local, c.remote, c.from, c.port = local, remote, local.Addr(), on.port
 	return err
 }
 
@@ -146,8 +149,8 @@ func (c *kernelConn) event(ev *uapi.CMEventResp) {
 	c.mu.Unlock()
 	switch ev.Event {
 	case uapi.CMEventAddrResolved:
-		_, _, guid, err := id.addresses()
-		if err == nil && guid != c.c.guid {
+		_, _, on, err := id.addresses()
+		if err == nil && on.guid != c.c.guid {
 			err = verbs.Errorf(syscall.ENODEV, "the way to %v leads by another device than %s", call.Remote, c.c.dev.Name())
 		}
 		if err == nil {

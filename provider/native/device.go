@@ -4,8 +4,15 @@ package native
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/adverb-rdma/adverb/internal/ibv"
 	"github.com/adverb-rdma/adverb/internal/queue"
@@ -109,6 +116,9 @@ func (d *device) GID(port, index int) (verbs.GIDEntry, error) {
 		return verbs.GIDEntry{}, verbs.ErrNotFound
 	}
 	e, err := d.lib.QueryGID(d.c, port, index)
+	if errors.Is(err, syscall.EINVAL) {
+		return verbs.GIDEntry{}, d.noGID(port, index, err)
+	}
 	if err != nil {
 		return verbs.GIDEntry{}, noEntry(err)
 	}
@@ -120,6 +130,18 @@ func (d *device) GID(port, index int) (verbs.GIDEntry, error) {
 		g.Netdev = ifi.Name
 	}
 	return g, nil
+}
+
+// noGID tells an empty entry from one that cannot be read: of both libibverbs says EINVAL, where it reads sysfs.
+func (d *device) noGID(port, index int, cause error) error {
+	b, err := os.ReadFile(filepath.Join("/sys/class/infiniband", d.info.Name, "ports", strconv.Itoa(port), "gids", strconv.Itoa(index)))
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EINVAL):
+		return err
+	case strings.Trim(string(b), "0:\n") != "":
+		return fault(cause)
+	}
+	return verbs.Errorf(verbs.ErrNotFound, "%w", cause)
 }
 
 // PKey implements verbs.ProviderDevice.
