@@ -100,7 +100,7 @@ var networkMutants = []mutant{
 	{"losses are forgotten when the peer turns out to acknowledge selectively", recovery + "congestion.go",
 		"	if c.ssthresh == MaxWindow {\n		c.window", "	if true {\n		c.window", "./internal/transport", "TestFirst"},
 	{"a restart leaves the first window growing", recovery + "congestion.go",
-		"c.window >= c.ssthresh || c.ssthresh == MaxWindow {", "c.window >= c.ssthresh {", "./internal/transport", "TestFirst"},
+		"c.window >= c.ssthresh || c.ssthresh == MaxWindow {", "c.window >= c.ssthresh {", "./internal/recovery", "TestFirstWindow"},
 	{"a loss leaves more of the window than the path holds", recovery + "congestion.go",
 		"	if !c.isOverfull() {\n		c.onLoss()", "	if true {\n		c.onLoss()", "./internal/recovery", "TestWentBack"},
 	{"a WRITE waits for credits that it does not take", transport + "requester.go",
