@@ -30,6 +30,13 @@ var driverQuirks = []quirk{
 	{"rdma_rxe", vendorRxe, "Linux 6.1", "a P_Key index beyond the table and an MTU beyond the port's are taken", "none", quirks{}},
 	{"rdma_rxe", vendorRxe, "Linux 6.1", "queues are longer than QP.Query says", "none: the driver does not tell", quirks{}},
 	{"rdma_rxe", vendorRxe, "Linux 6.1", "EINVAL closing a region with a bound window", "ErrBusy", quirks{}},
+	{"rdma_rxe", vendorRxe, "Linux 6.1", "COMM_EST and QP_LAST_WQE_REACHED are never raised", "none: wait for the connection manager's event, and for the flushed receives", quirks{}},
+	{"rdma_rxe", vendorRxe, "Linux 6.1", "a draining ends, and a send that was posted in SQD goes out, with the next work request alone", "none", quirks{}},
+	{"rdma_rxe", vendorRxe, "Linux 6.1", "a request by a window is held to the bounds of the region alone", "none: the peer is to be trusted with the region", quirks{}},
+	{"rdma_rxe", vendorRxe, "Linux 6.1", "a receive does not tell which key a SEND has invalidated", "none: the program knows which it has given", quirks{}},
+	{"rdma_rxe", vendorRxe, "Linux 6.1", "a QP that has bound a window of type 2 cannot be closed before the window: the kernel faults", "none: close the window first", quirks{}},
+	{"rdma_rxe", vendorRxe, "Linux 6.1", "the QP's own Q_Key does not take the place of one whose top bit is set", "none: name the Q_Key", quirks{}},
+	{"rdma_rxe", vendorRxe, "Linux 6.1", "a QP that is attached to a group gets nothing of it unless the host has joined by IP", "none: join by rdmacm", quirks{}},
 	{"all on Ethernet", 0, "all", "WC_GRH on the receives of connected QPs", "the flag is taken off", quirks{}},
 	{"all", 0, "all", "an IOVA must lie as far into a page as the memory does", "the error says so", quirks{}},
 }
