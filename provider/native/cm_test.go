@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/internal/ibv"
@@ -78,7 +79,9 @@ func stream(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go func() {
+	var ends sync.WaitGroup // which end before the devices are closed
+	defer ends.Wait()
+	ends.Go(func() {
 		c, err := l.Accept()
 		if err == nil {
 			_, err = io.Copy(c, c)
@@ -87,7 +90,7 @@ func stream(t *testing.T) {
 		if err != nil {
 			t.Errorf("the listener's end: %v", err)
 		}
-	}()
+	})
 	c, err := (&rsocket.Dialer{Devices: []*verbs.Device{b}}).DialContext(t.Context(), "rsocket", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -97,13 +100,13 @@ func stream(t *testing.T) {
 	for i := range sent {
 		sent[i] = byte(i * i >> 8)
 	}
-	go func() {
-		if _, err := c.Write(sent); err != nil {
+	ends.Go(func() {
+		_, err := c.Write(sent)
+		if err = errors.Join(err, c.(*rsocket.Conn).CloseWrite()); err != nil {
 			t.Errorf("write: %v", err)
 		}
-	}()
-	got := make([]byte, len(sent))
-	if _, err := io.ReadFull(c, got); err != nil || !slices.Equal(got, sent) {
+	})
+	if got, err := io.ReadAll(c); err != nil || !slices.Equal(got, sent) {
 		t.Errorf("the echo: %v, or other bytes", err)
 	}
 }
