@@ -178,3 +178,46 @@ func TestNativeTools(t *testing.T) {
 func words(line, port, device string, own, peer Side) []string {
 	return strings.Fields(strings.NewReplacer("HERE", own.Addr(false).String(), "THERE", peer.Addr(false).String(), "PORT", port, "DEVICE", device).Replace(line))
 }
+
+// TestNativeSiw has our programs speak iWARP: on the kernel's siw in the guest, and on a software device here. The end that
+// sends first is one that siw does not keep waiting: it overlooks data that comes before it has accepted.
+func TestNativeSiw(t *testing.T) {
+	needLab(t)
+	ctx := within(t, bootPatience+4*patience)
+	l := ownLab(ctx, t, Config{MTU: 1500, Device: deviceSiw})
+	g, h := l.Guest(0), l.Host()
+	put(ctx, t, g, nativeTool(ctx, t, h), nativeBinary)
+	ours := []string{"env", "ADVERB_IWARP=1", h.bin}
+	for _, program := range []struct{ name, server, serves, client string }{
+		{"rping", "adverb", "rping -s -a HERE -C 5 -v -p PORT", "rping -c -a THERE -C 5 -v -p PORT"},
+		{"cmatose", nativeServes, "cmatose -b HERE -p PORT", "cmatose -s THERE -p PORT"},
+	} {
+		t.Run(program.name, func(t *testing.T) {
+			recordTest(t, nativeFamily, resultRow{program: program.name, server: strings.Replace(program.server, "rdma_rxe", "siw", 1), ip: "IPv4", mtu: l.MTU()}, "iWARP")
+			port := nextPort()
+			ctx := within(t, time.Minute)
+			inGuest := func(line string) *Process {
+				return start(ctx, t, g, append([]string{nativeBinary}, words(line, port, g.Device, g, h)...)...)
+			}
+			here := func(line string) *Process {
+				return start(ctx, t, h, append(ours, words(line, port, "", h, g)...)...)
+			}
+			serve, ask := inGuest, here
+			if program.server == "adverb" {
+				serve, ask = here, inGuest
+			}
+			srv := serve(program.serves)
+			for {
+				cli := ask(program.client)
+				res, err := cli.Wait()
+				if err == nil && res.Status.Code != 0 && strings.Contains(res.Stdout+res.Stderr, "refused") && ctx.Err() == nil {
+					continue // the server does not listen yet
+				}
+				if _, err := ends(srv, cli); err != nil {
+					t.Fatalf("%v\n%s\n%s", err, srv.Report(), cli.Report())
+				}
+				return
+			}
+		})
+	}
+}

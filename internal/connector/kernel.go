@@ -31,6 +31,12 @@ func CheckKernel(dev *verbs.Device) error {
 	return f.Close()
 }
 
+// kernelMoved is implemented by a provider of iWARP devices, whose QPs the kernel takes to RTS as it connects them.
+type kernelMoved interface {
+	// Connected says that a QP is in RTS.
+	Connected(verbs.QPN)
+}
+
 func kernelOf(dev *verbs.Device) (KernelManaged, bool) {
 	k, ok := dev.Provider().(KernelManaged)
 	return k, ok

@@ -177,6 +177,9 @@ func (c *kernelConn) event(ev *uapi.CMEventResp) {
 		c.report(Event{Kind: Replied, Params: connParams(ev, c.typ)})
 	case uapi.CMEventEstablished:
 		c.become("ESTABLISHED")
+		if m, ok := c.c.dev.Provider().(kernelMoved); ok && c.c.iwarp {
+			m.Connected(c.ownQPN())
+		}
 		if c.typ == verbs.QPTypeUD {
 			c.report(Event{Kind: Found, Peer: datagramOf(ev)})
 			return
@@ -267,8 +270,18 @@ func (c *kernelConn) do(number uint32, command func(id uint32) any) error {
 	return err
 }
 
+// ownQPN is the number of this end's QP.
+func (c *kernelConn) ownQPN() verbs.QPN {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.call.Params.QPN
+}
+
 // Accept implements Conn.
 func (c *kernelConn) Accept(p Params) error {
+	c.mu.Lock()
+	c.call.Params.QPN = p.QPN
+	c.mu.Unlock()
 	return c.do(uapi.CMAccept, func(id uint32) any { return uapi.CMAcceptArg{UID: c.id.name, ConnParam: userParams(&p), ID: id} })
 }
 
@@ -358,6 +371,9 @@ func (c *kernelConn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, v
 		return a, mask | verbs.MaskQKey, nil
 	}
 	a.Access = qpAccess
+	if c.c.iwarp {
+		mask &^= verbs.MaskPKeyIndex
+	}
 	return a, mask | verbs.MaskAccessFlags, nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // cmPath is the kernel's connection manager.
@@ -18,4 +20,12 @@ func (d *device) OpenCM() (*os.File, error) {
 		return nil, os.NewSyscallError("open "+cmPath, err)
 	}
 	return os.NewFile(uintptr(fd), cmPath), nil
+}
+
+// Connected says that the kernel has taken an iWARP QP to RTS, which it does as it connects the QP. The device is not asked:
+// siw tells the state of no QP.
+func (d *device) Connected(n verbs.QPN) {
+	if q := d.qpns.get(uint32(n)); q != nil {
+		q.moved(verbs.QPStateInit, verbs.QPStateRTS)
+	}
 }

@@ -5,6 +5,7 @@ package native
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -100,6 +101,23 @@ func netdevOf(ibdev string) string {
 	}
 	if found, err := os.ReadDir(filepath.Join(ibdev, "device", "net")); err == nil && len(found) > 0 {
 		return found[0].Name()
+	}
+	return withAddress(ibdev)
+}
+
+// withAddress returns the network interface whose hardware address begins the device's first GID, as those of iWARP do. Linux
+// 6.1 does not name the interface of such a device otherwise.
+func withAddress(ibdev string) string {
+	gid, err := os.ReadFile(filepath.Join(ibdev, "ports", "1", "gids", "0"))
+	if err != nil {
+		return ""
+	}
+	all, _ := net.Interfaces()
+	for _, ifi := range all {
+		digits := strings.ReplaceAll(ifi.HardwareAddr.String(), ":", "")
+		if len(ifi.HardwareAddr) == 6 && strings.HasPrefix(strings.ReplaceAll(string(gid), ":", ""), digits+"0000") {
+			return ifi.Name
+		}
 	}
 	return ""
 }
