@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -258,6 +260,58 @@ func (t *Tree) File(p, content string) error {
 		}
 		return os.Rename(next, file)
 	})
+}
+
+// Files makes many files at once, with their content by their paths. It replaces none.
+func (t *Tree) Files(files map[string]string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return errTreeClosed
+	}
+	dirs := map[string]bool{} // below the root, which can be written meanwhile
+	defer func() {
+		for dir := range dirs {
+			os.Chmod(dir, 0o555)
+		}
+	}()
+	for _, p := range slices.Sorted(maps.Keys(files)) {
+		if !path.IsAbs(p) || path.Clean(p) != p || !t.virtual(p) {
+			return fmt.Errorf("make %s: not below a prefix of the tree", p)
+		}
+		if err := t.open(path.Dir(t.root+p), dirs); err != nil {
+			return err
+		}
+		// As os.WriteFile, which would have the file's descriptor in the netpoller.
+		fd, err := unix.Open(t.root+p, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o444)
+		if err != nil {
+			return &fs.PathError{Op: "make", Path: p, Err: err}
+		}
+		_, err = unix.Write(fd, []byte(files[p])) // a part of a page, which is written as a whole
+		if cerr := unix.Close(fd); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			return &fs.PathError{Op: "write", Path: p, Err: err}
+		}
+	}
+	return nil
+}
+
+// open makes a directory, and those above it, and has them be written to, unless they are among dirs already.
+func (t *Tree) open(dir string, dirs map[string]bool) error {
+	if dir == t.root || dirs[dir] {
+		return nil
+	}
+	if err := t.open(path.Dir(dir), dirs); err != nil {
+		return err
+	}
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		err = os.Chmod(dir, 0o755)
+	}
+	dirs[dir] = err == nil
+	return err
 }
 
 // Link makes a symbolic link. Its target is a virtual path: relative to the link's, or absolute.

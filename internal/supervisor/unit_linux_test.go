@@ -264,6 +264,20 @@ func TestTree(t *testing.T) {
 			t.Errorf("got %q, %v, want %q", b, err, text)
 		}
 	}
+	files := map[string]string{"/dev/x/a/c": "three", "/dev/x/d/e/f": "", "/sys/y/z": "four\n"}
+	if err := tree.Files(files); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		b, err := os.ReadFile(tree.root + name)
+		st, serr := os.Stat(filepath.Dir(tree.root + name))
+		if string(b) != text || serr != nil || st.Mode().Perm() != 0o555 {
+			t.Errorf("%s: got %q, %v, want %q in a directory that cannot be written, and %v", name, b, err, text, st.Mode())
+		}
+	}
+	if tree.Files(map[string]string{"/dev/x/a/c": ""}) == nil || tree.Files(map[string]string{"/dev/xy": ""}) == nil {
+		t.Error("Files has replaced a file, or made one at /dev/xy")
+	}
 	if err := tree.Node("/dev/x/a/n", Node{}); err != nil {
 		t.Fatal(err)
 	}

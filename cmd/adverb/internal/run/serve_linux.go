@@ -201,12 +201,7 @@ func (r *served) files(t *supervisor.Tree) error {
 		}
 		maps.Copy(files, of)
 	}
-	for _, p := range slices.Sorted(maps.Keys(files)) {
-		if err := t.File(p, files[p]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.Files(files)
 }
 
 // nodes makes the nodes of the devices, and of the connection manager.
