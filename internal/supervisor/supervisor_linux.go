@@ -125,8 +125,12 @@ func (s *Supervisor) receive() error {
 		switch {
 		case ready[1].Revents != 0:
 			return nil
-		case ready[0].Revents&unix.POLLIN == 0: // POLLHUP: nobody has the filter any more
+		case ready[0].Revents&(unix.POLLIN|unix.POLLHUP) == unix.POLLHUP: // nobody has the filter any more
 			return nil
+		case ready[0].Revents&(unix.POLLIN|unix.POLLERR) == unix.POLLERR: // a signal came while the kernel waited for a lock
+			continue
+		case ready[0].Revents&unix.POLLIN == 0:
+			return fmt.Errorf("poll the listener: events %#x", ready[0].Revents)
 		}
 		clear(buf)
 		_, e := s.l.ioctl(ioctlReceive, unsafe.Pointer(n))

@@ -16,7 +16,7 @@ import (
 
 // meet lets two programs write to each other.
 func meet(x, y *running) {
-	a, b := x.line(), y.line()
+	a, b := x.contact(), y.contact()
 	x.tell(b)
 	y.tell(a)
 	x.expect("connected")

@@ -92,7 +92,17 @@ func (r *running) expect(begin string) string {
 	r.t.Helper()
 	l := r.line()
 	if !strings.HasPrefix(l, begin) {
-		r.t.Fatalf("got line %q, want one that begins with %q", l, begin)
+		r.t.Fatalf("got line %q, want one that begins with %q; %s", l, begin, r.said())
+	}
+	return l
+}
+
+// contact returns the contact of the program's QP, which is its first line.
+func (r *running) contact() string {
+	r.t.Helper()
+	l := r.line()
+	if l == "" {
+		r.t.Fatalf("a program has ended before it began: %s", r.said())
 	}
 	return l
 }
