@@ -193,13 +193,24 @@ func TestRcopyVerifyEnds(t *testing.T) {
 				s.run()
 				c.end()
 			}()
+			defer func() { // it logs until then
+				far.Close()
+				select {
+				case <-done:
+				case <-time.After(tooltest.Patience):
+				}
+			}()
 			if _, err := far.Write(openMessage("file", 0o600)); err != nil {
 				t.Fatal(err)
 			}
 			if h, err := readHeader(far); err != nil || h.data != 0 {
 				t.Fatalf("open: %+v, %v", h, err)
 			}
-			if err := os.Truncate(filepath.Join(dir, "file"), 1<<42); err != nil { // hours of work
+			files, err := os.ReadDir(dir) // the file has another name until it is whole
+			if err != nil || len(files) != 1 {
+				t.Fatalf("got files %v, %v, want one", files, err)
+			}
+			if err := os.Truncate(filepath.Join(dir, files[0].Name()), 1<<42); err != nil { // hours of work
 				t.Skipf("no file of 4 TiB: %v", err)
 			}
 			if _, err := far.Write((&header{command: cmdVerify, length: headerSize}).append(nil)); err != nil {
