@@ -19,7 +19,8 @@ func TestDirect(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
-	x, y := startPeer(t), startPeer(t, "GO_ANOTHER_SUPERVISOR=1") // which is in the name that runs share
+	const shm = "ADVERB_SHM=1"                                              // wherever the tests run without
+	x, y := startPeer(t, shm), startPeer(t, shm, "GO_ANOTHER_SUPERVISOR=1") // which is in the name that runs share
 	meet(x, y)
 	x.expect("running")
 	y.expect("running")

@@ -198,6 +198,7 @@ func TestRcopyVerifyEnds(t *testing.T) {
 				select {
 				case <-done:
 				case <-time.After(tooltest.Patience):
+					t.Error("the server works on without its client")
 				}
 			}()
 			if _, err := far.Write(openMessage("file", 0o600)); err != nil {
