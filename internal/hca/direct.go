@@ -408,8 +408,14 @@ func (d *direct) add(slot uint32, g granted) {
 
 // grants reports whether q would take requests of the peer that asks. The caller holds q.mu.
 func (q *qp) grants(e *engine, in *shm.In, a shm.Ask) bool {
-	return !q.closed && q.out.eng == e && q.typ == verbs.QPTypeRC && q.t.State() == verbs.QPStateRTS && q.security == nil &&
+	return !q.closed && q.out.eng == e && q.typ == verbs.QPTypeRC && q.takesRequests() && q.security == nil &&
 		in.From() == q.out.dst.Addr().WithZone("") && uint32(q.t.DestQPN()) == a.From
+}
+
+// takesRequests reports whether q's responder is at work. A program that only answers may leave its QP in RTR.
+func (q *qp) takesRequests() bool {
+	s := q.t.State()
+	return s == verbs.QPStateRTR || s == verbs.QPStateRTS
 }
 
 // rights are the accesses that q's peer may have.

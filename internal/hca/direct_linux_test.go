@@ -498,7 +498,9 @@ func TestDirectGrants(t *testing.T) {
 		from    netip.Addr // of the lane that asks; the zero Addr stands for the peer's
 		want    verbs.Access
 		noReads bool
+		rtr     bool // the QPs stay there
 	}{
+		{name: "a QP that only answers", region: write, rtr: true, want: write},
 		{name: "all", qp: write | read | atomic, region: write | read | atomic, want: write | read | atomic},
 		{name: "what the QP allows", qp: write, region: write | read | atomic, want: write},
 		{name: "what the region allows", qp: write | read | atomic, region: read, want: read},
@@ -513,10 +515,11 @@ func TestDirectGrants(t *testing.T) {
 		{name: "a QP that is closed", qp: write, region: write, change: func(p *lanePair, _ *shm.Ask) { p.y.must(p.y.qp.Close()) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := newLanePair(t, options{})
+			p := newLanePair(t, options{rtr: tt.rtr})
 			q := p.y.impl()
-			attr, mask := verbs.QPAttr{Access: tt.qp}, verbs.MaskAccessFlags
-			p.y.must(p.y.qp.Modify(&attr, mask))
+			if !tt.rtr {
+				p.y.must(p.y.qp.Modify(&verbs.QPAttr{Access: tt.qp}, verbs.MaskAccessFlags))
+			}
 			if tt.noReads {
 				p.y.must(p.y.qp.Modify(&verbs.QPAttr{State: verbs.QPStateSQD}, verbs.MaskState))
 				p.y.must(p.y.qp.Modify(&verbs.QPAttr{MaxDestRDAtomic: 0}, verbs.MaskMaxDestRDAtomic))

@@ -194,7 +194,7 @@ var cornerMutants = []mutant{
 	{"access is granted to another process than the peer's", hca + "direct.go",
 		"		in.From() == q.out.dst.Addr().WithZone(\"\") && ", "		", "./internal/hca", "TestDirectGrants"},
 	{"a QP that has failed grants access", hca + "direct.go",
-		" && q.t.State() == verbs.QPStateRTS && ", " && ", "./internal/hca", "TestDirectGrants"},
+		" && q.takesRequests() && ", " && ", "./internal/hca", "TestDirectGrants"},
 	{"who asks for word of an error after it gets none", hca + "failing.go",
 		"	if q.t.State() == verbs.QPStateErr {\n		q.failing.tell(q.dev, q.t.Failure())\n	}\n", "", "./internal/hca", "TestNotifyError"},
 	{"word of one error comes again and again", hca + "failing.go",
