@@ -40,16 +40,9 @@ func (p *PD) RegFileMR(attr verbs.MRAttr, fd int, off int64) (verbs.ProviderMR, 
 	case err != nil:
 		return nil, verbs.Errorf(verbs.ErrInvalid, "map %d bytes of the file: %w", attr.Length, err)
 	}
-	r := &Region{pd: p, buf: all[at:len(all):len(all)], base: attr.IOVA, access: attr.Access, guard: !sealed, drained: make(chan struct{})}
-	r.backing.unmap = func() error { return unix.Munmap(all) }
-	if attr.Access&verbs.AccessZeroBased != 0 {
-		r.base = 0
-	}
+	r := &Region{buf: all[at:len(all):len(all)], guard: !sealed, backing: backing{unmap: func() error { return unix.Munmap(all) }}}
 	if sealed {
 		r.lent = &File{ID: files.Add(1), FD: fd, Off: off, Size: int64(attr.Length)}
 	}
-	if err := p.add(r); err != nil {
-		return nil, err
-	}
-	return &MR{Region: r}, nil
+	return p.addOutside(attr, r)
 }

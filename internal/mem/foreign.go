@@ -164,12 +164,5 @@ func (p *PD) RegForeignMR(attr verbs.MRAttr, memory verbs.ForeignMemory) (verbs.
 	if err != nil {
 		return nil, verbs.Errorf(verbs.ErrLimit, "reserve addresses for %d bytes: %w", attr.Length, err)
 	}
-	r := &Region{pd: p, buf: f.addresses, base: attr.IOVA, access: attr.Access, guard: true, drained: make(chan struct{}), backing: backing{foreign: f}}
-	if attr.Access&verbs.AccessZeroBased != 0 {
-		r.base = 0
-	}
-	if err := p.add(r); err != nil {
-		return nil, err
-	}
-	return &MR{Region: r}, nil
+	return p.addOutside(attr, &Region{buf: f.addresses, guard: true, backing: backing{foreign: f}})
 }

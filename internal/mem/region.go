@@ -77,6 +77,19 @@ func (p *PD) register(attr verbs.MRAttr, ours bool) (*Region, error) {
 	return r, p.add(r)
 }
 
+// addOutside makes a region, of which the memory and the guard are given, one of memory that is not this process's alone. Zero
+// as base comes before attr.IOVA.
+func (p *PD) addOutside(attr verbs.MRAttr, r *Region) (verbs.ProviderMR, error) {
+	r.pd, r.base, r.access, r.drained = p, attr.IOVA, attr.Access, make(chan struct{})
+	if attr.Access&verbs.AccessZeroBased != 0 {
+		r.base = 0
+	}
+	if err := p.add(r); err != nil {
+		return nil, err
+	}
+	return &MR{Region: r}, nil
+}
+
 // add gives a region its keys. A region that gets none gives its memory back.
 func (p *PD) add(r *Region) error {
 	r.entry.region = r
