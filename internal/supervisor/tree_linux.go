@@ -202,53 +202,63 @@ func (t *Tree) Close() error {
 	return err
 }
 
-// make prepares the directory of a virtual path for a new entry, calls f with the path of the entry's file, and takes the
-// permission to write away again.
-func (t *Tree) make(p string, f func(file string) error) error {
-	if !path.IsAbs(p) || path.Clean(p) != p || !t.virtual(p) {
-		return fmt.Errorf("make %s: not below a prefix of the tree", p)
-	}
+// change calls f, which makes entries in directories that it has opened by enter. enter makes the directory of a virtual path where
+// there is none, and returns the path of the entry's file. Afterwards nobody may write to the directories.
+func (t *Tree) change(f func(enter func(p string) (file string, err error)) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return errTreeClosed
 	}
-	dir := t.root
-	for name := range strings.SplitSeq(strings.TrimPrefix(path.Dir(p), "/"), "/") {
-		if name == "" {
-			continue
+	open := map[string]bool{} // directories below the root
+	defer func() {
+		for dir := range open {
+			os.Chmod(dir, 0o555)
 		}
-		next := dir + "/" + name
-		if err := t.within(dir, func() error { return ignore(os.Mkdir(next, 0o555), fs.ErrExist) }); err != nil {
-			return err
+	}()
+	return f(func(p string) (string, error) {
+		if !path.IsAbs(p) || path.Clean(p) != p || !t.virtual(p) {
+			return "", fmt.Errorf("make %s: not below a prefix of the tree", p)
 		}
-		dir = next
-	}
-	return t.within(dir, func() error { return f(t.root + p) })
+		return t.root + p, t.open(path.Dir(t.root+p), open)
+	})
 }
 
-func ignore(err, target error) error {
-	if pe, ok := err.(*fs.PathError); ok && pe.Err == unix.EEXIST && target == fs.ErrExist {
+// open makes a directory, and those above it, and has them be written to, unless they are open already.
+func (t *Tree) open(dir string, open map[string]bool) error {
+	if dir == t.root || open[dir] {
 		return nil
 	}
+	if err := t.open(path.Dir(dir), open); err != nil {
+		return err
+	}
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		err = os.Chmod(dir, 0o755)
+	}
+	open[dir] = err == nil
 	return err
 }
 
-// within changes a directory.
-func (t *Tree) within(dir string, f func() error) error {
-	if dir == t.root {
-		return f()
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return err
-	}
-	defer os.Chmod(dir, 0o555)
-	return f()
+// make calls f with the path of the file of a new entry.
+func (t *Tree) make(p string, f func(file string) error) error {
+	return t.change(func(enter func(string) (string, error)) error {
+		file, err := enter(p)
+		if err != nil {
+			return err
+		}
+		return f(file)
+	})
 }
 
 // Dir makes a directory, and those above it.
 func (t *Tree) Dir(p string) error {
-	return t.make(p, func(file string) error { return ignore(os.Mkdir(file, 0o555), fs.ErrExist) })
+	return t.make(p, func(file string) error {
+		if err := os.Mkdir(file, 0o555); !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		return nil
+	})
 }
 
 // File makes a file that can be read only, or replaces it at once.
@@ -264,54 +274,34 @@ func (t *Tree) File(p, content string) error {
 
 // Files makes many files at once, with their content by their paths. It replaces none.
 func (t *Tree) Files(files map[string]string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return errTreeClosed
-	}
-	dirs := map[string]bool{} // below the root, which can be written meanwhile
-	defer func() {
-		for dir := range dirs {
-			os.Chmod(dir, 0o555)
+	return t.change(func(enter func(string) (string, error)) error {
+		for _, p := range slices.Sorted(maps.Keys(files)) {
+			file, err := enter(p)
+			if err == nil {
+				err = writeNew(file, files[p])
+			}
+			if err != nil {
+				return err
+			}
 		}
-	}()
-	for _, p := range slices.Sorted(maps.Keys(files)) {
-		if !path.IsAbs(p) || path.Clean(p) != p || !t.virtual(p) {
-			return fmt.Errorf("make %s: not below a prefix of the tree", p)
-		}
-		if err := t.open(path.Dir(t.root+p), dirs); err != nil {
-			return err
-		}
-		// As os.WriteFile, which would have the file's descriptor in the netpoller.
-		fd, err := unix.Open(t.root+p, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o444)
-		if err != nil {
-			return &fs.PathError{Op: "make", Path: p, Err: err}
-		}
-		_, err = unix.Write(fd, []byte(files[p])) // a part of a page, which is written as a whole
-		if cerr := unix.Close(fd); err == nil {
-			err = cerr
-		}
-		if err != nil {
-			return &fs.PathError{Op: "write", Path: p, Err: err}
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// open makes a directory, and those above it, and has them be written to, unless they are among dirs already.
-func (t *Tree) open(dir string, dirs map[string]bool) error {
-	if dir == t.root || dirs[dir] {
-		return nil
+// writeNew is as os.WriteFile, which would have the file's descriptor in the netpoller, and makes a file that is not there.
+func writeNew(file, content string) error {
+	fd, err := unix.Open(file, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o444)
+	if err != nil {
+		return &fs.PathError{Op: "make", Path: file, Err: err}
 	}
-	if err := t.open(path.Dir(dir), dirs); err != nil {
-		return err
+	_, err = unix.Write(fd, []byte(content)) // less than a page, which is written as a whole
+	if cerr := unix.Close(fd); err == nil {
+		err = cerr
 	}
-	err := os.Mkdir(dir, 0o755)
-	if errors.Is(err, fs.ErrExist) {
-		err = os.Chmod(dir, 0o755)
+	if err != nil {
+		return &fs.PathError{Op: "write", Path: file, Err: err}
 	}
-	dirs[dir] = err == nil
-	return err
+	return nil
 }
 
 // Link makes a symbolic link. Its target is a virtual path: relative to the link's, or absolute.
