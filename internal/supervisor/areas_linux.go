@@ -65,6 +65,16 @@ func detailedAreas(tid int, from, to uint64) ([]area, error) {
 // allAreas returns all mappings of a process.
 func allAreas(tid int) ([]area, error) { return areasByText(tid, 0, mostAddress, "maps") }
 
+// mapQuery is struct procmap_query, of Linux 6.11.
+type mapQuery struct {
+	size, flags, addr, start, end, vmaFlags, pageSize, offset, inode uint64
+	major, minor, nameSize, buildIDSize                              uint32
+	nameAddr, buildIDAddr                                            uint64
+}
+
+// ioctlMapQuery is PROCMAP_QUERY.
+const ioctlMapQuery = 0xc0686611
+
 // areasByQuery is areas by PROCMAP_QUERY, of Linux 6.11.
 func areasByQuery(tid int, from, to uint64) (list []area, err error) {
 	f, err := os.Open("/proc/" + strconv.Itoa(tid) + "/maps")

@@ -3,8 +3,6 @@
 package supervisor
 
 import (
-	"bytes"
-	"os"
 	"strconv"
 	"sync/atomic"
 	"unsafe"
@@ -98,76 +96,23 @@ func byFile(pid int, addr uint64, b []byte, write bool) (int, error) {
 	return n, err
 }
 
-// mapQuery is struct procmap_query, of Linux 6.11.
-type mapQuery struct {
-	size, flags, addr, start, end, vmaFlags, pageSize, offset, inode uint64
-	major, minor, nameSize, buildIDSize                              uint32
-	nameAddr, buildIDAddr                                            uint64
-}
-
-const (
-	ioctlMapQuery = 0xc0686611
-	mapReadable   = 1
-	mapWritable   = 2
-)
-
 // permitted is how many of n bytes from addr on the process could read or write itself.
 func permitted(pid int, addr uint64, n int, write bool) int {
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
+	list, err := areas(pid, addr, addr+uint64(n))
 	if err != nil {
 		return 0
 	}
-	defer f.Close()
-	need := uint64(mapReadable)
-	if write {
-		need = mapWritable
-	}
-	at, end := addr, addr+uint64(n)
-	for at < end {
-		q := mapQuery{addr: at}
-		q.size = uint64(unsafe.Sizeof(q))
-		_, _, e := unix.Syscall(unix.SYS_IOCTL, f.Fd(), ioctlMapQuery, uintptr(unsafe.Pointer(&q)))
-		if e == unix.ENOTTY || e == unix.EINVAL {
-			return permittedByText(pid, addr, n, write)
-		}
-		if e != 0 || q.vmaFlags&need == 0 || q.end <= at {
-			break
-		}
-		at = q.end
-	}
-	return int(min(at, end) - addr)
+	return permittedIn(list, addr, write)
 }
 
-// permittedByText is permitted for older kernels, by the text of /proc/PID/maps.
-func permittedByText(pid int, addr uint64, n int, write bool) int {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/maps")
-	if err != nil {
-		return 0
-	}
-	at, end := addr, addr+uint64(n)
-	for line := range bytes.Lines(text) {
-		from, to, flags, ok := mapLine(line)
-		if !ok || to <= at {
-			continue
-		}
-		if from > at || write && flags[1] != 'w' || !write && flags[0] != 'r' {
+// permittedIn is how many bytes from addr on the areas let the process read or write itself.
+func permittedIn(list []area, addr uint64, write bool) int {
+	at := addr
+	for i := range list {
+		if a := &list[i]; a.from != at || write && a.rights[1] != 'w' || !write && a.rights[0] != 'r' {
 			break
 		}
-		if at = to; at >= end {
-			break
-		}
+		at = list[i].to
 	}
-	return int(min(at, end) - addr)
-}
-
-// mapLine reads "5581c000-5581d000 rw-p …".
-func mapLine(line []byte) (from, to uint64, flags string, ok bool) {
-	a, rest, ok1 := bytes.Cut(line, []byte("-"))
-	b, rest, ok2 := bytes.Cut(rest, []byte(" "))
-	from, err1 := strconv.ParseUint(string(a), 16, 64)
-	to, err2 := strconv.ParseUint(string(b), 16, 64)
-	if !ok1 || !ok2 || err1 != nil || err2 != nil || len(rest) < 4 {
-		return 0, 0, "", false
-	}
-	return from, to, string(rest[:4]), true
+	return int(at - addr)
 }

@@ -167,7 +167,11 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	byText := func(pid int, addr uint64, b []byte, write bool) (int, error) {
-		n := permittedByText(pid, addr, len(b), write)
+		list, err := areasByText(pid, addr, addr+uint64(len(b)), "maps")
+		if err != nil {
+			return 0, err
+		}
+		n := permittedIn(list, addr, write)
 		if n == 0 {
 			return 0, unix.EFAULT
 		}
