@@ -193,9 +193,10 @@ var word = rand.Uint64()
 // joinTime is how long the first run has to answer. A run that is stopped does not answer.
 const joinTime = time.Second
 
-// Join hands the target over to the run that serves for a name, and returns when the target has ended. It reports false, with no
-// error, if no run serves for the name, or if that run cannot serve the target: then the caller has the listener still.
-func (s *Session) Join(name string, l *Listener, t *Tree) (joined bool, err error) {
+// Join hands the target over to the run that serves for a name, with options for its serve, and returns when the target has ended. It
+// reports false, with no error, if no run serves for the name, or if that run cannot serve the target: then the caller has the
+// listener still.
+func (s *Session) Join(name string, l *Listener, t *Tree, options []string) (joined bool, err error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return false, nil
@@ -212,7 +213,7 @@ func (s *Session) Join(name string, l *Listener, t *Tree) (joined bool, err erro
 	if !ok {
 		return false, nil
 	}
-	j := &join{Root: t.root, Prefixes: t.prefixes, Options: s.Program.Options, Address: uint64(uintptr(unsafe.Pointer(&word))), Word: word}
+	j := &join{Root: t.root, Prefixes: t.prefixes, Options: options, Address: uint64(uintptr(unsafe.Pointer(&word))), Word: word}
 	if c.send(message{Kind: kindJoin, Join: j}) != nil {
 		return false, nil
 	}

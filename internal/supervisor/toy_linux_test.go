@@ -123,7 +123,7 @@ func serveToy(s *Session) error {
 			s.Finish(shared, err)
 			return err
 		}
-		if joined, err := s.Join(name, l, tree); joined {
+		if joined, err := s.Join(name, l, tree, s.Program.Options); joined {
 			return err
 		}
 		log.printf("alone")

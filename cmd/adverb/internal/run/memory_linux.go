@@ -51,10 +51,6 @@ func (m *memory) spend(begin time.Time) {
 // Register implements uverbs.Memory.
 func (m *memory) Register(c uverbs.Caller, pd *verbs.PD, start, length, iova uint64, access verbs.Access) (*verbs.MR, error) {
 	program := c.(caller)
-	p, err := program.Process()
-	if err != nil {
-		return nil, err
-	}
 	var probe [1]byte
 	for _, at := range []uint64{start, start + length - 1} {
 		if err := c.ReadMemory(at, probe[:]); err != nil {
@@ -67,6 +63,15 @@ func (m *memory) Register(c uverbs.Caller, pd *verbs.PD, start, length, iova uin
 			return mr, err
 		}
 		m.run.logf("thread %d: %d bytes at %#x are registered by copies: %v", program.TID, length, start, err)
+	}
+	return m.RegisterOnDemand(c, pd, start, length, iova, access)
+}
+
+// RegisterOnDemand implements uverbs.Memory: by copies. A copy reaches what the program has mapped at that time.
+func (m *memory) RegisterOnDemand(c uverbs.Caller, pd *verbs.PD, start, length, iova uint64, access verbs.Access) (*verbs.MR, error) {
+	p, err := c.(caller).Process()
+	if err != nil {
+		return nil, err
 	}
 	return pd.RegForeignMR(&copied{p, start}, int(length), iova, access)
 }

@@ -5,7 +5,6 @@
 //	serve_linux.go    the supervisor's process: which devices there are, and where
 //	uverbs_linux.go   /dev/infiniband/uverbsN, on internal/uverbs
 //	memory_linux.go   the program's memory
-//	ondemand_linux.go memory that the program maps and unmaps meanwhile
 //	owner_linux.go    which process has a device open
 package run
 

@@ -25,11 +25,12 @@ import (
 // netlinkRDMA is NETLINK_RDMA. Where it is not, libibverbs looks into sysfs.
 const netlinkRDMA = 20
 
-var filter = supervisor.Filter{Rules: []supervisor.Rule{{
+// rules are those of the filter, beside the calls on devices.
+var rules = []supervisor.Rule{{
 	Number: unix.SYS_SOCKET,
 	If:     []supervisor.Arg{{Index: 0, Mask: ^uint32(0), Value: unix.AF_NETLINK}, {Index: 2, Mask: ^uint32(0), Value: netlinkRDMA}},
 	Errno:  unix.EPROTONOSUPPORT,
-}}}
+}}
 
 // Serve is the supervisor's process of a run. If another run serves already, this run hands its target over to it.
 func Serve(s *supervisor.Session) error {
@@ -44,8 +45,7 @@ func Serve(s *supervisor.Session) error {
 	if err := errors.Join(r.files(t), r.nodes(t)); err != nil {
 		return err
 	}
-	filter.Map = r.memory.maps
-	l, err := s.Start(filter, t)
+	l, err := s.Start(supervisor.Filter{Rules: rules, Map: r.memory.maps}, t)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func Serve(s *supervisor.Session) error {
 		case !errors.Is(err, supervisor.ErrShared):
 			return r.serve(l, t)
 		}
-		if joined, err := s.Join(name, l, t); joined {
+		if joined, err := s.Join(name, l, t, r.options()); joined {
 			return err
 		}
 	}
@@ -163,6 +163,21 @@ func newRun(options []string, stderr io.Writer) (*served, error) {
 	}
 	r.cm.run = r
 	return r, nil
+}
+
+// options are those by which another supervisor serves the run. They name the devices that the tree shows: the other might find other
+// ones by now.
+func (r *served) options() (list []string) {
+	for _, name := range r.names {
+		list = append(list, deviceOption+name)
+	}
+	if r.verbose {
+		list = append(list, verboseOption)
+	}
+	if !r.memory.maps {
+		list = append(list, copiesOption)
+	}
+	return list
 }
 
 // logf tells of calls that fail, if the user has asked for that.
