@@ -14,7 +14,7 @@ import (
 // A child of fork(2) has copies of its parent's private memory, and replaced pages would be memory of both. So the filter notifies
 // fork, clone without CLONE_VM, and clone3, whose flags it cannot see. If the process has replaced pages, the thread is traced
 // while it forks. Both it and the child are stopped before they go on, and the child makes private mappings with the same contents.
-// As with fork itself, the copy is of one moment only for what the forking thread knows of.
+// As with fork itself, the copy is of one moment only as far as the forking thread can tell.
 //
 // A thread that a debugger traces cannot be traced by the supervisor too. Its child shares the replaced pages.
 

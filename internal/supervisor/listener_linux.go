@@ -143,7 +143,7 @@ func refusalOf(e unix.Errno, release string) string {
 	return "see seccomp(2)"
 }
 
-// kernelRelease is what uname(2) says, such as 6.1.0-18-amd64.
+// kernelRelease is the release that uname(2) tells, such as 6.1.0-18-amd64.
 func kernelRelease() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {

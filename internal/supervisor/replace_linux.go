@@ -228,8 +228,8 @@ const comesBack = 10 * time.Second
 // errRestartNoIntr is ERESTARTNOINTR: the call is restarted in any case.
 const errRestartNoIntr = 513
 
-// remap does what the thread of the call has to do, which has its answer. Then the thread makes the call again, whatever remap has
-// done.
+// remap has the thread of the call, which has its answer, put the pages in their place. Then the thread makes the call again, also
+// where remap has failed.
 func (r *replaced) remap(t *tracer, c *Call, p *Process, f *memoryFile, number int, parts []area) error {
 	if err := t.await(c.TID, comesBack); err != nil {
 		return err
@@ -250,7 +250,7 @@ func (r *replaced) remap(t *tracer, c *Call, p *Process, f *memoryFile, number i
 	return errors.Join(err, cerr, thread.finish(true))
 }
 
-// place maps the memfd in the place of an area, with what the area had.
+// place maps the memfd in the place of an area, with the area's protection, locks and MADV_DONTFORK.
 func (c *calling) place(fd int, a *area) error {
 	n := a.to - a.from
 	if _, err := c.call(unix.SYS_MMAP, a.from, n, a.protection(), unix.MAP_SHARED|unix.MAP_FIXED, uint64(fd), a.from); err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // Runs share a supervisor: the first run of a name serves, with its own target, the targets of the others, which hand their
-// listeners to it. So what one program does to another is done by one thread, without a wake-up of another process.
+// listeners to it. So one thread carries out a program's work requests at both ends, without a wake-up of another process.
 //
 //	the first                                     another
 //	Share: bind the name                          Share: in use; Join: connect
@@ -28,8 +28,8 @@ import (
 //	                       ----- kindOver ----->  the end
 //
 // Each run keeps its own starter, reaper, tree and processes, and kills its own target. The first goes on until the last target
-// has ended, whatever becomes of its own run. If it is killed, the connections break, and the others kill their targets: what
-// the devices knew is gone. Where the first cannot read the memory of another's processes, as under Yama's ptrace_scope 1, the
+// has ended, whatever becomes of its own run. If it is killed, the connections break, and the others kill their targets: the
+// state of their devices is gone. Where the first cannot read the memory of another's processes, as under Yama's ptrace_scope 1, the
 // other serves its target itself.
 
 // ErrShared says that another run serves for a name.
@@ -161,7 +161,7 @@ func (s *Shared) take(c conn, serve func(Guest) error) {
 	c.send(message{Kind: kindOver})
 }
 
-// join is what a run tells the run that is to serve it.
+// join is a run's message to the run that is to serve it.
 type join struct {
 	Root     string
 	Prefixes []string

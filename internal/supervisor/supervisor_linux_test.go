@@ -433,7 +433,7 @@ func TestHostile(t *testing.T) {
 
 func BenchmarkCost(b *testing.B) { costs(b, "cost") }
 
-// costs prints what a target has measured.
+// costs prints the figures of a target.
 func costs(b *testing.B, target string) {
 	for b.Loop() {
 		exe, err := testBinary()

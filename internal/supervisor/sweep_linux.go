@@ -97,7 +97,7 @@ func (f *memoryFile) unused(all []area) (list []span) {
 	}
 }
 
-// without returns what is left of spans.
+// without returns the parts of spans that s does not have.
 func without(list []span, s span) (rest []span) {
 	for _, x := range list {
 		if !x.overlaps(s) {

@@ -484,7 +484,7 @@ func targetForks([]string) {
 	both(fd, n, region, 0)
 }
 
-// forked is a child. It returns what is wrong.
+// forked is a child. It returns the first fault.
 //
 //go:norace
 //go:nosplit

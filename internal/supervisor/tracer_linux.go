@@ -261,7 +261,7 @@ func (t *tracer) detach() {
 	}
 }
 
-// stepPatience is for what a thread does at once unless the machine is very busy.
+// stepPatience is for steps that a thread makes at once, unless the machine is very busy.
 const stepPatience = 2 * time.Second
 
 // calling prepares a stopped thread for calls: no signal comes between them. finish ends that.

@@ -108,7 +108,7 @@ func settles(t *testing.T, pid int, had []string) {
 // pass lets time pass.
 func pass(d time.Duration) { <-time.After(d) }
 
-// left returns what there is in directories.
+// left returns the entries of directories.
 func left(dirs ...string) (all []string) {
 	for _, d := range dirs {
 		entries, _ := os.ReadDir(d)

@@ -131,7 +131,7 @@ func shareName() string {
 // softProvider registers the devices that programs are shown.
 const softProvider = "soft"
 
-// served is what a supervisor knows of a run that it serves.
+// served is a run, as the supervisor that serves it has it.
 type served struct {
 	names   []string // of the devices
 	verbose bool

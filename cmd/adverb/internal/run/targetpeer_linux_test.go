@@ -18,7 +18,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// contact is what an end tells the other.
+// contact is an end's message to the other.
 type contact struct {
 	qpn, rkey uint32
 	addr      uint64
