@@ -43,44 +43,47 @@ var cardOnly = []Entry{
 	{Name: "outbound_pci_stalled_wr", Brief: "ethtool, mlx5: per cent of time in which writes waited for PCIe credits", Causes: []string{"a slow or narrow PCIe link: lspci -vv, LnkSta"}},
 }
 
-// moreOfCounters is what is to be said of adverb's counters, beyond the line that package verbs has.
-var moreOfCounters = map[string]Entry{
-	"local_ack_timeout_err": {Causes: []string{"the peer or its host is gone, or its answers are lost", "the last packets of a message were lost: no later packet makes the peer send a NAK", "a timeout that is shorter than the path's delay under load"},
+// moreOfCounters has the causes and checks of adverb's counters, by the counters' names. Package verbs has a line for each.
+var moreOfCounters = []Entry{
+	{Name: "local_ack_timeout_err", Causes: []string{"the peer or its host is gone, or its answers are lost", "the last packets of a message were lost: no later packet makes the peer send a NAK", "a timeout that is shorter than the path's delay under load"},
 		Checks: []string{"whether packets arrive at the peer at all: its port counters", "whether connections fail (status 12) or go on"}, See: []string{"status 12", "timeout 14"}},
-	"implied_nak_seq_err": {Causes: lossOnTheWay, Checks: lookForLosses},
-	"out_of_buffer":       {Causes: []string{"the program posts receives too late or too few"}, Checks: []string{"on cards it counts for RC too: each was an RNR NAK"}, See: []string{"status 13"}},
-	"req_cqe_error":       {Causes: []string{"any failed completion of a send work request; flushed ones may be among them"}, Checks: []string{"req_cqe_error less req_cqe_flush_error are the failures that came first"}, See: []string{"status 12", "status 10"}},
-	"req_cqe_flush_error": {Follows: true, See: []string{"status 5"}}, "resp_cqe_flush_error": {Follows: true, See: []string{"status 5"}},
-	"resp_cqe_error":             {Checks: []string{"resp_cqe_error less resp_cqe_flush_error are the failures that came first"}, See: []string{"status 1"}},
-	"req_remote_access_errors":   {See: []string{"status 10"}},
-	"req_remote_invalid_request": {See: []string{"status 9"}},
-	"resp_remote_access_errors":  {See: []string{"status 10"}},
-	"resp_local_length_error":    {See: []string{"status 1"}},
-	"rcvd_rnr_err":               {See: []string{"status 13", "rnr_retry"}},
-	"send_rnr_err":               {See: []string{"status 13"}},
-	"rcvd_seq_err":               {Causes: lossOnTheWay, Checks: lookForLosses, See: []string{"nak 0"}},
-	"send_seq_err":               {Causes: lossOnTheWay, Checks: lookForLosses, See: []string{"nak 0"}},
-	"out_of_seq_request":         {Causes: lossOnTheWay, Checks: lookForLosses, See: []string{"nak 0"}},
-	"retry_exceeded_err":         {See: []string{"status 12"}},
-	"retry_rnr_exceeded_err":     {See: []string{"status 13"}},
-	"path_mtu_exceeded_err":      {See: []string{"path_mtu"}},
-	"rx_icrc_encapsulated":       {Causes: []string{"a packet was changed on the way: NAT, a tunnel or a middlebox that rewrites headers", "damage on a link"}, See: []string{"ICRC"}},
-	"np_ecn_marked_roce_packets": {Causes: []string{"congestion, which switches mark: that is how ECN is meant to work. Losses beside it mean that the marks come too late"}},
-	"np_cnp_sent":                {See: []string{"np_ecn_marked_roce_packets"}},
-	"rp_cnp_handled":             {Causes: []string{"the paths of this host's traffic are congested, and its QPs slow down"}},
-	"rp_cnp_ignored":             {Causes: []string{"congestion control is off for the priority, at this host"}},
-	"bad_pkey_cntr":              {Causes: []string{"the ends are of different partitions"}, See: []string{"pkey_index"}},
-	"qkey_viol_cntr":             {See: []string{"qkey"}},
-	"link_downed":                {Causes: []string{"a bad cable or transceiver, a switch that restarts, an interface that is set down"}, See: []string{"event 10"}},
-	"port_xmit_data":             {Checks: []string{"four bytes count as one, on cards too"}},
-	"port_rcv_data":              {Checks: []string{"four bytes count as one, on cards too"}},
-	"drop_overflow":              {Causes: []string{"net.core.rmem_max is small"}, Checks: []string{"sysctl net.core.rmem_max"}},
+	{Name: "implied_nak_seq_err", Causes: lossOnTheWay, Checks: lookForLosses},
+	{Name: "out_of_buffer", Causes: []string{"the program posts receives too late or too few"}, Checks: []string{"on cards it counts for RC too: each was an RNR NAK"}, See: []string{"status 13"}},
+	{Name: "req_cqe_error", Causes: []string{"any failed completion of a send work request; flushed ones may be among them"}, Checks: []string{"req_cqe_error less req_cqe_flush_error are the failures that came first"}, See: []string{"status 12", "status 10"}},
+	{Name: "req_cqe_flush_error", Follows: true, See: []string{"status 5"}}, {Name: "resp_cqe_flush_error", Follows: true, See: []string{"status 5"}},
+	{Name: "resp_cqe_error", Checks: []string{"resp_cqe_error less resp_cqe_flush_error are the failures that came first"}, See: []string{"status 1"}},
+	{Name: "req_remote_access_errors", See: []string{"status 10"}},
+	{Name: "req_remote_invalid_request", See: []string{"status 9"}},
+	{Name: "resp_remote_access_errors", See: []string{"status 10"}},
+	{Name: "resp_local_length_error", See: []string{"status 1"}},
+	{Name: "rcvd_rnr_err", See: []string{"status 13", "rnr_retry"}},
+	{Name: "send_rnr_err", See: []string{"status 13"}},
+	{Name: "rcvd_seq_err", Causes: lossOnTheWay, Checks: lookForLosses, See: []string{"nak 0"}},
+	{Name: "send_seq_err", Causes: lossOnTheWay, Checks: lookForLosses, See: []string{"nak 0"}},
+	{Name: "out_of_seq_request", Causes: lossOnTheWay, Checks: lookForLosses, See: []string{"nak 0"}},
+	{Name: "retry_exceeded_err", See: []string{"status 12"}},
+	{Name: "retry_rnr_exceeded_err", See: []string{"status 13"}},
+	{Name: "path_mtu_exceeded_err", See: []string{"path_mtu"}},
+	{Name: "rx_icrc_encapsulated", Causes: []string{"a packet was changed on the way: NAT, a tunnel or a middlebox that rewrites headers", "damage on a link"}, See: []string{"ICRC"}},
+	{Name: "np_ecn_marked_roce_packets", Causes: []string{"congestion, which switches mark: that is how ECN is meant to work. Losses beside it mean that the marks come too late"}},
+	{Name: "np_cnp_sent", See: []string{"np_ecn_marked_roce_packets"}},
+	{Name: "rp_cnp_handled", Causes: []string{"the paths of this host's traffic are congested, and its QPs slow down"}},
+	{Name: "rp_cnp_ignored", Causes: []string{"congestion control is off for the priority, at this host"}},
+	{Name: "bad_pkey_cntr", Causes: []string{"the ends are of different partitions"}, See: []string{"pkey_index"}},
+	{Name: "qkey_viol_cntr", See: []string{"qkey"}},
+	{Name: "link_downed", Causes: []string{"a bad cable or transceiver, a switch that restarts, an interface that is set down"}, See: []string{"event 10"}},
+	{Name: "port_xmit_data", Checks: []string{"four bytes count as one, on cards too"}},
+	{Name: "port_rcv_data", Checks: []string{"four bytes count as one, on cards too"}},
+	{Name: "drop_overflow", Causes: []string{"net.core.rmem_max is small"}, Checks: []string{"sysctl net.core.rmem_max"}},
 }
 
 func counterEntries() (list []Entry) {
-	own := map[string]bool{}
+	more, own := map[string]Entry{}, map[string]bool{}
+	for _, e := range moreOfCounters {
+		more[e.Name] = e
+	}
 	for _, d := range verbs.CounterDescs() {
-		e := moreOfCounters[d.Name]
+		e := more[d.Name]
 		e.Name, e.Brief, e.Tools = d.Name, d.Help, []string{"adverb stat -v"}
 		list, own[d.Name] = append(list, e), true
 	}

@@ -4,7 +4,7 @@ import "github.com/adverb-rdma/adverb/verbs"
 
 const subnetManager = "It comes from InfiniBand's subnet manager: RoCE has none."
 
-var events = map[verbs.EventType]Entry{
+var events = [...]Entry{
 	verbs.EventCQErr: {Brief: "a CQ had no room for a completion, and the QPs that use it fail",
 		Causes: []string{"the CQ has fewer entries than its QPs have work requests outstanding", "the program polls too slowly, or has stopped"},
 		Checks: []string{"cqe of ibv_create_cq against max_send_wr and max_recv_wr of all its QPs"}, Tools: []string{"adverb res cq"}},
@@ -43,9 +43,8 @@ var events = map[verbs.EventType]Entry{
 }
 
 func eventEntries() (list []Entry) {
-	for t := verbs.EventCQErr; t <= verbs.EventWQFatal; t++ {
-		e := events[t]
-		e.Number, e.Name = int(t), t.String()
+	for t, e := range events {
+		e.Number, e.Name = t, verbs.EventType(t).String()
 		list = append(list, e)
 	}
 	return list

@@ -5,9 +5,10 @@ import (
 	"sync"
 )
 
-// Nothing of this package is made when a program starts, and what is not called is not linked: a program that uses rdmacm
-// alone has the reasons of a REJ, and not the other tables. So there is no regexp.MustCompile and no sync.OnceValue among
-// the package's variables.
+// A program that starts makes no table and no pattern of this package, only small maps. Functions that no one calls are not
+// linked: a program that uses rdmacm alone has the reasons of a REJ, and not the other tables. So there is no
+// regexp.MustCompile and no sync.OnceValue among the package's variables, and tables are arrays and slices of constants,
+// which the compiler lays out.
 
 // pattern is a regular expression that is compiled when it is used first.
 type pattern struct {

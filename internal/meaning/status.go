@@ -12,8 +12,8 @@ const (
 	first = "the first failed completion of the QP, which is the one with another status than 5"
 )
 
-// statuses are what is to be said of each completion status beyond its name and the text that package verbs has.
-var statuses = map[verbs.WCStatus]Entry{
+// statuses are the causes and checks of each completion status. Its name and its meaning come from package verbs.
+var statuses = [...]Entry{
 	verbs.WCSuccess: {
 		Also: []string{"success"},
 		More: "For a SEND or a WRITE that means: the peer's device has acknowledged the message. It does not mean that the peer's program has looked at it.",
@@ -194,14 +194,18 @@ var statuses = map[verbs.WCStatus]Entry{
 }
 
 func statusEntries() (list []Entry) {
-	for s := verbs.WCSuccess; s <= verbs.WCTMRndvIncomplete; s++ {
-		e := statuses[s]
-		e.Number, e.Name = int(s), s.String()
-		_, e.Brief, _ = strings.Cut(s.Error(), ": ")
-		if s == verbs.WCSuccess {
-			e.Brief = "the work request is done"
-		}
-		list = append(list, e)
+	for s := range statuses {
+		list = append(list, statusEntry(verbs.WCStatus(s)))
 	}
 	return list
+}
+
+func statusEntry(s verbs.WCStatus) Entry {
+	e := statuses[s]
+	e.Kind, e.Number, e.Name = KindStatus, int(s), s.String()
+	_, e.Brief, _ = strings.Cut(s.Error(), ": ")
+	if s == verbs.WCSuccess {
+		e.Brief = "the work request is done"
+	}
+	return e
 }

@@ -57,7 +57,7 @@ func statusOfSyndrome(n int) (verbs.WCStatus, bool) {
 
 func syndromeEntries() (list []Entry) {
 	for _, s := range syndromes {
-		st := entryOfStatus(s.status)
+		st := statusEntry(s.status)
 		list = append(list, Entry{
 			Number: s.number, Brief: "mlx5: status " + st.Digits() + ", " + st.Name + ": " + st.Brief,
 			Follows: st.Follows, See: []string{st.Words()},
@@ -65,13 +65,6 @@ func syndromeEntries() (list []Entry) {
 		})
 	}
 	return list
-}
-
-// entryOfStatus returns the entry of a status, for other tables.
-func entryOfStatus(s verbs.WCStatus) Entry {
-	e := statusEntries()[s]
-	e.Kind = KindStatus
-	return e
 }
 
 // wqeOpcodes are the opcodes of mlx5's send work requests, as an error CQE has them.
