@@ -2,6 +2,8 @@ package meaning
 
 import (
 	"strings"
+
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // named are kinds whose entries are found by a name that stands alone in a text.
@@ -52,11 +54,13 @@ func makeNameIndex() map[string]int {
 	return index
 }
 
-// goNames are the names that package verbs has for statuses, as far as they cannot be made of C's.
-var goNames = map[string]int{
-	"wcflusherr": 5, "wclocqpoperr": 2, "wcloclenerr": 1, "wclocproterr": 4, "wcmwbinderr": 6, "wcbadresperr": 7, "wclocaccesserr": 8,
-	"wcreminvreqerr": 9, "wcremaccesserr": 10, "wcremoperr": 11, "wcretryexceeded": 12, "wcrnrretryexceeded": 13, "wcremaborterr": 16,
-	"wcfatalerr": 19, "wcresptimeouterr": 20, "wcgeneralerr": 21,
+// goNames are the names that package verbs has for the statuses of failures, in lower case.
+var goNames = map[string]verbs.WCStatus{
+	"wcloclenerr": verbs.WCLocLenErr, "wclocqpoperr": verbs.WCLocQPOpErr, "wclocproterr": verbs.WCLocProtErr, "wcflusherr": verbs.WCFlushErr,
+	"wcmwbinderr": verbs.WCMWBindErr, "wcbadresperr": verbs.WCBadRespErr, "wclocaccesserr": verbs.WCLocAccessErr, "wcreminvreqerr": verbs.WCRemInvReqErr,
+	"wcremaccesserr": verbs.WCRemAccessErr, "wcremoperr": verbs.WCRemOpErr, "wcretryexceeded": verbs.WCRetryExceeded,
+	"wcrnrretryexceeded": verbs.WCRNRRetryExceeded, "wcremaborterr": verbs.WCRemAbortErr, "wcfatalerr": verbs.WCFatalErr,
+	"wcresptimeouterr": verbs.WCRespTimeoutErr, "wcgeneralerr": verbs.WCGeneralErr,
 }
 
 // common are names that are words of any log as well: they count only if they are the whole text.
@@ -76,8 +80,8 @@ func findNames(t *text) (found []Finding) {
 			continue
 		}
 		name := strings.TrimPrefix(w.text, "ibv_")
-		if n, ok := goNames[name]; ok {
-			found = append(found, finding(rankCode, w.at, w.text, KindStatus, n)...)
+		if status, ok := goNames[name]; ok {
+			found = append(found, finding(rankCode, w.at, w.text, KindStatus, int(status))...)
 			continue
 		}
 		i, ok := index[name]
