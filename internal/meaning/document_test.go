@@ -42,7 +42,7 @@ func writeDocument() string {
 	}
 	b.WriteString("\n| kind | entries | words, as an example |\n|---|---|---|\n")
 	for _, k := range meaning.Kinds {
-		fmt.Fprintf(&b, "| [%s](#%s) | %d | `%s` |\n", k.Title, anchor(k), len(entriesOf(k.Kind)), k.Example)
+		fmt.Fprintf(&b, "| [%s](#%s) | %d | `%s` |\n", k.Title, anchor(k), len(meaning.Of(k.Kind)), k.Example)
 	}
 	for _, k := range meaning.Kinds {
 		fmt.Fprintf(&b, "\n## %s\n", k.Title)
@@ -50,7 +50,7 @@ func writeDocument() string {
 			writeTable(&b, k.Kind)
 			continue
 		}
-		for _, e := range entriesOf(k.Kind) {
+		for _, e := range meaning.Of(k.Kind) {
 			writeEntry(&b, e)
 		}
 	}
@@ -66,15 +66,6 @@ func introductionOf(i int) string {
 	return paragraphs[i]
 }
 
-func entriesOf(kind meaning.Kind) (list []meaning.Entry) {
-	for _, e := range meaning.Table() {
-		if e.Kind == kind {
-			list = append(list, e)
-		}
-	}
-	return list
-}
-
 // anchor is that of a kind's heading.
 func anchor(k meaning.KindDesc) string {
 	s := strings.ToLower(k.Title)
@@ -85,7 +76,7 @@ func anchor(k meaning.KindDesc) string {
 }
 
 func writeTable(b *strings.Builder, kind meaning.Kind) {
-	entries := entriesOf(kind)
+	entries := meaning.Of(kind)
 	if d := entries[0].Drawing; kind == meaning.KindAETH {
 		b.WriteString("\n```\n" + d + "\n```\n")
 	}

@@ -170,12 +170,25 @@ func makeTable() []Entry {
 // numberless are the kinds whose entries have names alone.
 var numberless = map[Kind]bool{KindSetting: true, KindCounter: true, KindHeader: true}
 
+// Of returns the entries of a kind, a part of [Table].
+func Of(kind Kind) []Entry {
+	rest := Table()
+	for len(rest) > 0 && rest[0].Kind != kind {
+		rest = rest[1:]
+	}
+	n := 0
+	for n < len(rest) && rest[n].Kind == kind {
+		n++
+	}
+	return rest[:n:n]
+}
+
 // Lookup returns the entry of a kind that has the number.
 func Lookup(kind Kind, number int) (*Entry, bool) {
-	table := Table()
-	for i := range table {
-		if table[i].Kind == kind && table[i].Number == number && number >= 0 {
-			return &table[i], true
+	entries := Of(kind)
+	for i := range entries {
+		if entries[i].Number == number && number >= 0 {
+			return &entries[i], true
 		}
 	}
 	return nil, false

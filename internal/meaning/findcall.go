@@ -82,8 +82,8 @@ func errnoIn(t *text, forms *pattern) (n, at int, by string, ok bool) {
 
 // entriesOfCall returns the entries of a call, the likeliest first: those of a state of the QP before those of any.
 func entriesOfCall(call, state string) (list []Entry) {
-	for _, e := range Table() {
-		if e.Kind == KindErrno && e.Call == call && (e.State == state || e.State == "") {
+	for _, e := range Of(KindErrno) {
+		if e.Call == call && (e.State == state || e.State == "") {
 			list = append(list, e)
 		}
 	}
@@ -148,8 +148,8 @@ func findErrnoAlone(t *text) []Finding {
 		return nil
 	}
 	found := findingOfCall(rankContext, at, by, "", "", n)
-	for _, e := range Table() {
-		if e.Kind == KindErrno && e.Number == n && e.Call != "" {
+	for _, e := range Of(KindErrno) {
+		if e.Number == n && e.Call != "" {
 			found = append(found, Finding{Entry: e, By: by, rank: rankBare, at: at})
 		}
 	}

@@ -81,11 +81,13 @@ func run(inv *cli.Invocation) int {
 		}
 		text = string(b)
 	}
-	switch kind, entries := kindOf(text); {
-	case strings.TrimSpace(text) == "":
+	if strings.TrimSpace(text) == "" {
 		return listKinds(inv, json)
-	case kind.Kind != "":
-		return listKind(inv, json, kind, entries, meaning.Explain(text))
+	}
+	for _, k := range meaning.Kinds {
+		if string(k.Kind) == text {
+			return listKind(inv, json, k)
+		}
 	}
 	found := meaning.Explain(text)
 	if len(found) == 0 {
@@ -125,23 +127,6 @@ func shorten(text string) string {
 	return text
 }
 
-// kindOf returns the kind that a text names, with its entries, or none.
-func kindOf(text string) (meaning.KindDesc, []meaning.Entry) {
-	for _, k := range meaning.Kinds {
-		if string(k.Kind) != text {
-			continue
-		}
-		var list []meaning.Entry
-		for _, e := range meaning.Table() {
-			if e.Kind == k.Kind {
-				list = append(list, e)
-			}
-		}
-		return k, list
-	}
-	return meaning.KindDesc{}, nil
-}
-
 // count says how many entries a kind has.
 type count struct {
 	meaning.KindDesc
@@ -151,8 +136,7 @@ type count struct {
 func listKinds(inv *cli.Invocation, json bool) int {
 	var list []count
 	for _, k := range meaning.Kinds {
-		_, entries := kindOf(string(k.Kind))
-		list = append(list, count{k, len(entries)})
+		list = append(list, count{k, len(meaning.Of(k.Kind))})
 	}
 	if json {
 		return inv.PrintJSON(list)
@@ -165,17 +149,18 @@ func listKinds(inv *cli.Invocation, json bool) int {
 	return cli.ExitOK
 }
 
-func listKind(inv *cli.Invocation, json bool, kind meaning.KindDesc, entries []meaning.Entry, found []meaning.Finding) int {
+func listKind(inv *cli.Invocation, json bool, kind meaning.KindDesc) int {
+	entries := meaning.Of(kind.Kind)
 	if json {
 		return inv.PrintJSON(entries)
 	}
-	if len(found) > 0 { // a kind's word may be a name as well
+	if found := meaning.Explain(string(kind.Kind)); len(found) > 0 { // a kind's word may be a name as well
 		print(inv, found[:1])
 		inv.Printf("\n")
 	}
 	inv.Printf("%s:\n\n", kind.Title)
-	for _, e := range entries {
-		inv.Printf("  %s\n", line(&e))
+	for i := range entries {
+		inv.Printf("  %s\n", line(&entries[i]))
 	}
 	return cli.ExitOK
 }
