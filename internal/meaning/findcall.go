@@ -144,7 +144,7 @@ func findCall(t *text) (found []Finding) {
 // findErrnoAlone finds an errno that no call stands beside: what it means anywhere, and by each call.
 func findErrnoAlone(t *text) []Finding {
 	n, at, by, ok := errnoIn(t, errnoAlone)
-	if !ok || bareNumber.MatchString(t.lower) && !strings.HasPrefix(t.lower, "-") {
+	if !ok || bareNumber.MatchString(t.lower) {
 		return nil
 	}
 	found := findingOfCall(rankContext, at, by, "", "", n)

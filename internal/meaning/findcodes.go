@@ -83,11 +83,11 @@ func findDump(t *text) []Finding {
 
 // asked are further words for kinds, at the beginning of what a user asks.
 var asked = map[string]Kind{
-	"wc": KindStatus, "wcstatus": KindStatus, "wc_status": KindStatus, "completion": KindStatus, "vend": KindVendor, "vendor_err": KindVendor, "vendor_error": KindVendor,
+	"wc": KindStatus, "wcstatus": KindStatus, "wc_status": KindStatus, "completion": KindStatus, "vend": KindVendor, "vendor_err": KindVendor, "vendor_error": KindVendor, "vendor_code": KindVendor,
 	"synd": KindSyndrome, "rej": KindReject, "reason": KindReject, "rejected": KindReject, "rnr": KindRNR, "rnr_timer": KindRNR, "min_rnr_timer": KindRNR,
 	"ack_timeout": KindTimeout, "qp_timeout": KindTimeout, "async": KindEvent, "async_event": KindEvent, "cm_event": KindCMEvent,
 	"path_mtu": KindMTU, "active_mtu": KindMTU, "gid_type": KindGID, "qp_state": KindQPState, "qps": KindQPState, "port_state": KindPort, "nak_code": KindNAK,
-	"syndrome": KindSyndrome, "bth": KindOpcode,
+	"bth": KindOpcode,
 }
 
 var askedForm = &pattern{text: `^([a-z][a-z_-]*?(?:[ -](?:timer|state|event|err|error|code|type))?)[\s:=#]+(?:code |err |error |number )?(-?(?:0x[0-9a-f]+|\d+))$`}
@@ -110,8 +110,6 @@ func findAsked(t *text) []Finding {
 	switch {
 	case kind == KindErrno:
 		return nil // of no call: findErrnoAlone
-	case kind == "vendor-err" || kind == "vendor-error" || kind == "vendor-code":
-		kind = KindVendor
 	case kind == KindMTU && n > int(verbs.MTU4096):
 		m, ok := verbs.MTUFromBytes(n)
 		if !ok {
@@ -237,21 +235,18 @@ func findCodes(t *text) (found []Finding) {
 // bareKinds are the kinds that a number alone may be of, the likeliest first.
 var bareKinds = []Kind{KindStatus, KindVendor, KindReject, KindErrno}
 
-var bareNumber = &pattern{text: `^-?(?:0x[0-9a-f]+|\d+)$`}
+var bareNumber = &pattern{text: `^(?:0x[0-9a-f]+|\d+)$`}
 
-// findBare finds all that a number alone may mean.
+// findBare finds all that a number alone may mean. A negative number is an errno: see findErrnoAlone.
 func findBare(t *text) (found []Finding) {
 	if !bareNumber.MatchString(t.lower) {
 		return nil
 	}
-	n, ok := parse(strings.TrimPrefix(t.lower, "-"))
+	n, ok := parse(t.lower)
 	if !ok {
 		return nil
 	}
 	kinds := bareKinds
-	if strings.HasPrefix(t.lower, "-") {
-		return nil // an errno: findErrnoAlone
-	}
 	if strings.HasPrefix(t.lower, "0x") {
 		kinds = []Kind{KindVendor, KindSyndrome, KindAETH, KindOpcode}
 	}
