@@ -110,11 +110,14 @@ var wcStatusNames = names[WCStatus]{"WC", map[WCStatus]string{
 	WCTMRndvIncomplete: "WC_TM_RNDV_INCOMPLETE",
 }}
 
+// ofRD is the meaning of a status that the RD service alone has.
+const ofRD = "of the RD service, which no device has"
+
 // wcStatusMeaning names the failure and where to look, as far as this end can know.
 var wcStatusMeaning = map[WCStatus]string{
 	WCLocLenErr:        "the message is longer than the posted buffer",
 	WCLocQPOpErr:       "the QP could not carry the work request out as posted",
-	WCLocEECOpErr:      "of the RD service, which no device has",
+	WCLocEECOpErr:      ofRD,
 	WCLocProtErr:       "an SGE names memory that its lkey does not cover in this PD",
 	WCFlushErr:         "the QP went to the error state before this work request was done; the first failed completion says why",
 	WCMWBindErr:        "the memory window could not be bound",
@@ -125,11 +128,11 @@ var wcStatusMeaning = map[WCStatus]string{
 	WCRemOpErr:         "the peer could not complete the operation for a cause of its own",
 	WCRetryExceeded:    "the peer did not acknowledge in time, retries included: is it up, in RTR or RTS, reachable, and are QPN and GID its own?",
 	WCRNRRetryExceeded: "the peer had no receive posted, retries included: post receives earlier or raise rnr_retry (7 retries without end)",
-	WCLocRDDViolErr:    "of the RD service, which no device has",
-	WCRemInvRDReqErr:   "of the RD service, which no device has",
+	WCLocRDDViolErr:    ofRD,
+	WCRemInvRDReqErr:   ofRD,
 	WCRemAbortErr:      "the peer has aborted the operation",
-	WCInvEECNErr:       "of the RD service, which no device has",
-	WCInvEECStateErr:   "of the RD service, which no device has",
+	WCInvEECNErr:       ofRD,
+	WCInvEECStateErr:   ofRD,
 	WCFatalErr:         "the device failed",
 	WCRespTimeoutErr:   "no response in time",
 	WCGeneralErr:       "the device names no cause: vendor_err may tell more",
