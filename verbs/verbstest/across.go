@@ -20,8 +20,13 @@ import (
 // envChild is set in the other process of RunAcross. Its value is the name of the device there.
 const envChild = "ADVERB_VERBSTEST_CHILD"
 
-// warmUp is the name of the case that is played before the others.
+// warmUp is the name of the case that is played before the others. The first packets between two processes or hosts may be
+// lost, or overtake each other, until each knows the way to the other.
 const warmUp = "rc/ping-pong"
+
+func warmUpCase() Case {
+	return loadCases[slices.IndexFunc(loadCases, func(cs Case) bool { return cs.Name == warmUp })]
+}
 
 // opener opens devices. It is the argument of Main.
 var opener func(name string) (*verbs.Device, error)
@@ -68,7 +73,7 @@ func RunAcross(t *testing.T, c Config, a, b string) {
 			}
 		}
 		r := p.child.play(cs, p.set, p.device, false)
-		if r.outcome >= stopped && r.outcome != skipped_ {
+		if r.hasFailed() {
 			p.end() // the next case begins without what a failure has left behind
 		}
 		return r
@@ -83,8 +88,7 @@ type pair struct {
 	child  *child
 }
 
-// start opens both devices, and has them talk for a while. The first packets between two processes or
-// hosts may be lost, or overtake each other, until each knows the way to the other.
+// start opens both devices, and has them talk for a while: see warmUp.
 func (p *pair) start() (err error) {
 	if p.device, err = opener(p.a); err != nil {
 		return err
@@ -93,8 +97,7 @@ func (p *pair) start() (err error) {
 		p.device.Close()
 		return err
 	}
-	i := slices.IndexFunc(loadCases, func(cs Case) bool { return cs.Name == warmUp })
-	if r := p.child.play(loadCases[i], p.set, p.device, false); r.outcome != passed {
+	if r := p.child.play(warmUpCase(), p.set, p.device, false); r.outcome != passed {
 		err = fmt.Errorf("warming up by %s: %s\n%w", warmUp, strings.Join(r.lines, "\n"), p.end())
 	}
 	return err
@@ -160,6 +163,10 @@ type remote struct {
 	ended func() error // says why no more lines come
 }
 
+func newRemote(r io.Reader, w io.Writer, ended func() error) remote {
+	return remote{&lineWriter{w: w}, json.NewDecoder(bufio.NewReader(r)), ended}
+}
+
 func startChild(device string) (*child, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -176,7 +183,7 @@ func startChild(device string) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.in, c.remote = in, remote{&lineWriter{w: in}, json.NewDecoder(bufio.NewReader(out)), c.end}
+	c.in, c.remote = in, newRemote(out, in, c.end)
 	return c, c.cmd.Start()
 }
 

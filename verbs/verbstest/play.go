@@ -1,12 +1,9 @@
 package verbstest
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/adverb-rdma/adverb/verbs"
@@ -35,14 +32,8 @@ type Result struct {
 }
 
 func (r result) public(name string) Result {
-	out := Result{Case: name, Outcome: Passed, Text: strings.Join(r.lines, "\n")}
-	switch r.outcome {
-	case skipped_:
-		out.Outcome = Skipped
-	case failed, stopped:
-		out.Outcome = Failed
-	}
-	return out
+	o := [...]Outcome{passed: Passed, stopped: Failed, skipped_: Skipped, failed: Failed}[r.outcome]
+	return Result{Case: name, Outcome: o, Text: strings.Join(r.lines, "\n")}
 }
 
 // Play is Run for a program that is no test. open opens the two devices of a case, in place of Config.Open, and report
@@ -66,11 +57,10 @@ func Play(ctx context.Context, c Config, open func() (a, b *verbs.Device, err er
 // side A: at the beginning, and after a case that has failed.
 func PlayAcross(ctx context.Context, c Config, conn io.ReadWriter, open func() (*verbs.Device, error), report func(Result)) error {
 	set := c.settings()
-	r := &remote{&lineWriter{w: conn}, json.NewDecoder(bufio.NewReader(conn)), func() error { return nil }}
-	d := newReopened(open)
+	r := newRemote(conn, conn, func() error { return nil })
+	d := &reopened{open: open}
 	defer d.close()
-	i := slices.IndexFunc(loadCases, func(cs Case) bool { return cs.Name == warmUp })
-	cases := append([]Case{loadCases[i]}, c.cases()...) // the first packets may be lost: see pair.start
+	cases := append([]Case{warmUpCase()}, c.cases()...)
 	anew := true
 	for i, cs := range cases {
 		if err := ctx.Err(); err != nil {
@@ -81,7 +71,7 @@ func PlayAcross(ctx context.Context, c Config, conn io.ReadWriter, open func() (
 			return err
 		}
 		res := r.play(cs, set, dev, anew)
-		anew = res.outcome != passed && res.outcome != skipped_
+		anew = res.hasFailed()
 		if i > 0 {
 			report(res.public(cs.Name))
 		}
@@ -92,7 +82,7 @@ func PlayAcross(ctx context.Context, c Config, conn io.ReadWriter, open func() (
 // Serve plays side B for PlayAcross at the other end of a connection, with this end's Port and GIDIndex. It returns nil when
 // the other end has closed the connection.
 func Serve(c Config, conn io.ReadWriter, open func() (*verbs.Device, error)) error {
-	d := newReopened(open)
+	d := &reopened{open: open}
 	own := c.settings()
 	err := serve(func(set settings, anew bool) (*verbs.Device, settings, error) {
 		set.Port, set.GIDIndex = own.Port, own.GIDIndex
@@ -108,10 +98,8 @@ type reopened struct {
 	d    *verbs.Device
 }
 
-func newReopened(open func() (*verbs.Device, error)) *reopened { return &reopened{open: open} }
-
-// get returns the device. One that cannot be closed, because of what a failure has
-// left behind, stays open beside a new one.
+// get returns the device. A device that cannot be closed, because a failure has left objects behind, stays open beside a
+// new one.
 func (r *reopened) get(anew bool) (d *verbs.Device, err error) {
 	if r.d != nil && !anew {
 		return r.d, nil

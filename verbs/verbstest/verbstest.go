@@ -166,6 +166,9 @@ func (r result) and(o result) result {
 	return result{max(r.outcome, o.outcome), append(r.lines, o.lines...)}
 }
 
+// hasFailed reports whether a side has failed, or both have stopped: objects may be left behind.
+func (r result) hasFailed() bool { return r.outcome == stopped || r.outcome == failed }
+
 func (r result) report(t testing.TB) {
 	t.Helper()
 	text := strings.Join(r.lines, "\n")
