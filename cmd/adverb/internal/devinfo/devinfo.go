@@ -106,9 +106,12 @@ func runDevinfo(inv *cli.Invocation) int {
 	if code != cli.ExitOK {
 		return code
 	}
-	host := factsOfHost()
-	if f.host && !f.json {
-		host.print(inv.Stdout)
+	var host hostFacts
+	if f.host {
+		host = factsOfHost()
+		if !f.json {
+			host.print(inv.Stdout)
+		}
 	}
 	reports := []*report{}
 	for _, name := range names {

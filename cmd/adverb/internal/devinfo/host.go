@@ -3,6 +3,7 @@ package devinfo
 import (
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -36,9 +37,6 @@ type cardFacts struct {
 	PCI    string `json:"pci,omitempty"` // vendor and device
 }
 
-// rdmaModules are those of the kernel's modules that a report names.
-var rdmaModules = regexp.MustCompile(`^(ib_|rdma|iw_|siw|mlx[45]|bnxt_re|irdma|cxgb4|iw_cxgb4|hfi1|qedr|ocrdma|efa|erdma|mana_ib|hns_roce|vmw_pvrdma|usnic)`)
-
 func factsOfHost() hostFacts {
 	f := hostFacts{Adverb: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Cards: slices.Contains(verbs.Providers(), "native"),
 		Kernel: line("/proc/sys/kernel/osrelease"), Library: libraryFile()}
@@ -55,6 +53,7 @@ func factsOfHost() hostFacts {
 			f.System = strings.Trim(name, `"`)
 		}
 	}
+	rdmaModules := regexp.MustCompile(`^(ib_|rdma|iw_|siw|mlx[45]|bnxt_re|irdma|cxgb4|hfi1|qedr|ocrdma|efa|erdma|mana_ib|hns_roce|vmw_pvrdma|usnic)`)
 	for l := range lines("/proc/modules") {
 		if name, _, _ := strings.Cut(l, " "); rdmaModules.MatchString(name) {
 			f.Modules = append(f.Modules, name)
@@ -110,7 +109,7 @@ func line(file string) string {
 }
 
 // lines are the lines of a file that may not be there.
-func lines(file string) func(func(string) bool) {
+func lines(file string) iter.Seq[string] {
 	b, _ := os.ReadFile(file)
 	return func(yield func(string) bool) {
 		for l := range strings.Lines(string(b)) {
