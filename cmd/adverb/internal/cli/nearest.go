@@ -7,18 +7,15 @@ import (
 
 // didYouMean returns an error's addition about a mistyped name, or "" if no name is near.
 func didYouMean(typed string, names []string) string {
-	if n := nearest(typed, names); n != "" {
+	if n := Nearest(typed, names); n != "" {
 		return fmt.Sprintf(" (did you mean %q?)", n)
 	}
 	return ""
 }
 
-// Nearest returns the name that a mistyped word may have meant, or "" if none is near.
-func Nearest(typed string, names []string) string { return nearest(typed, names) }
-
-// nearest returns the name that takes the fewest edits to get to. It returns "" if that is more than a third of the
-// letters, unless the name begins or ends with the typed text.
-func nearest(typed string, names []string) string {
+// Nearest returns the name that a mistyped word may have meant: the one that takes the fewest edits to get to. It returns ""
+// if that is more than a third of the letters, unless the name begins or ends with the typed text.
+func Nearest(typed string, names []string) string {
 	const enough = 3 // letters of a beginning or an end that tell something
 	best, least := "", len(typed)/3+1
 	for _, n := range names {

@@ -16,7 +16,7 @@ func TestNearest(t *testing.T) {
 		"x":              "",
 		"":               "",
 	} {
-		if got := nearest(typed, names); got != want {
+		if got := Nearest(typed, names); got != want {
 			t.Errorf("%q: got %q, want %q", typed, got, want)
 		}
 	}
