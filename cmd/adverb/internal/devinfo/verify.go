@@ -1,6 +1,7 @@
 package devinfo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -68,6 +69,11 @@ type verifyFlags struct {
 func runVerify(inv *cli.Invocation) int {
 	f := verifyFlags{flags: flags{port: 1, verbose: true, host: true}, gid: -1, tcp: verifyPort}
 	var bad error
+	compile := func(arg string) *regexp.Regexp {
+		re, err := regexp.Compile(arg)
+		bad = cmp.Or(bad, err)
+		return re
+	}
 	operands, code, ok := inv.Parse(cli.ExitUsage, func(name, arg string) bool {
 		switch name {
 		case "serve":
@@ -79,9 +85,9 @@ func runVerify(inv *cli.Invocation) int {
 		case "port":
 			f.tcp = clib.Int(arg)
 		case "run":
-			f.run, bad = regexp.Compile(arg)
+			f.run = compile(arg)
 		case "skip":
-			f.skip, bad = regexp.Compile(arg)
+			f.skip = compile(arg)
 		case "redact":
 			f.redact = true
 		case "json":

@@ -85,6 +85,7 @@ func TestVerifyArguments(t *testing.T) {
 		{"", 2, "Usage"},
 		{"--serve " + verifiedDevice + " 127.0.0.1", 2, "Usage"},
 		{verifiedDevice + " --run (", 1, "missing closing"},
+		{verifiedDevice + " --run ( --skip x", 1, "missing closing"},
 		{"no_such_device", statusNoDevice, "wasn't found"},
 		{verifiedDevice + " 127.0.88.42 --port " + tooltest.FreePort(t), 1, "verify --serve"},
 	} {
