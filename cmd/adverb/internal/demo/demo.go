@@ -4,7 +4,6 @@
 package demo
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -115,14 +114,13 @@ func demonstrate(ctx context.Context, w io.Writer, f flags) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done after %v", timeout))
 	defer cancel()
 	v := newView(w, f.quiet)
-	var seen bytes.Buffer
-	net, err := openNetwork(v, f, &seen)
+	net, err := openNetwork(v, f)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err = errors.Join(err, net.close()); err == nil && f.see {
-			err = see(w, &seen, true)
+			err = net.captures.draw(w, true)
 		}
 	}()
 	for _, mode := range f.modes {

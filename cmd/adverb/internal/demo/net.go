@@ -3,14 +3,11 @@ package demo
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"os"
 	"syscall"
 
 	"github.com/adverb-rdma/adverb/internal/link"
-	"github.com/adverb-rdma/adverb/internal/link/pcap"
 	"github.com/adverb-rdma/adverb/internal/link/trace"
 	"github.com/adverb-rdma/adverb/internal/showpackets"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -21,35 +18,24 @@ type network struct {
 	server, client         *verbs.Device
 	serverAddr, clientAddr netip.Addr
 
-	file  *os.File // of --pcap, or nil
-	pcaps []*pcap.Writer
-	trace bool
+	captures captures
+	trace    bool
 }
 
 // addressPairs is how many pairs of loopback addresses are tried. Other programs may hold the
 // RoCEv2 port of some of them.
 const addressPairs = 16
 
-// openNetwork opens the devices. A capture at both ends goes to seen, if it is asked for.
-func openNetwork(v *view, f flags, seen io.Writer) (n *network, err error) {
+// openNetwork opens the devices.
+func openNetwork(v *view, f flags) (n *network, err error) {
 	n = &network{trace: f.trace}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close())
 		}
 	}()
-	if f.pcap != "" {
-		if n.file, err = os.Create(f.pcap); err != nil {
-			return n, err
-		}
-		if err = n.record(n.file, true); err != nil {
-			return n, err
-		}
-	}
-	if f.see {
-		if err = n.record(seen, false); err != nil {
-			return n, err
-		}
+	if err = n.captures.open(f, nil); err != nil {
+		return n, err
 	}
 	for i := range byte(addressPairs) {
 		n.serverAddr, n.clientAddr = netip.AddrFrom4([4]byte{127, 0, i, 1}), netip.AddrFrom4([4]byte{127, 0, i, 2})
@@ -58,14 +44,6 @@ func openNetwork(v *view, f flags, seen io.Writer) (n *network, err error) {
 		}
 	}
 	return n, fmt.Errorf("%w: other programs use UDP port %d of 127.0.0.1, 127.0.1.1 and on", err, link.Port)
-}
-
-func (n *network) record(w io.Writer, outgoing bool) error {
-	p, err := pcap.New(w, pcap.Options{OutgoingOnly: outgoing})
-	if err == nil {
-		n.pcaps = append(n.pcaps, p)
-	}
-	return err
 }
 
 // open opens the two devices on the addresses chosen.
@@ -90,10 +68,7 @@ func (n *network) middleware(v *view, from role) []link.Middleware {
 	if n.trace {
 		mw = append(mw, trace.New(showpackets.Zero(), trace.ToWriter(v, from.String())))
 	}
-	for _, p := range n.pcaps {
-		mw = append(mw, p.Middleware())
-	}
-	return mw
+	return append(mw, n.captures.middleware()...)
 }
 
 // loopback returns the name of the loopback interface.
@@ -117,11 +92,5 @@ func (n *network) close() error {
 			errs = append(errs, d.Close())
 		}
 	}
-	for _, p := range n.pcaps {
-		errs = append(errs, p.Close())
-	}
-	if n.file != nil {
-		errs = append(errs, n.file.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, n.captures.close())...)
 }

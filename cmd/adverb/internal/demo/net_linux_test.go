@@ -30,7 +30,7 @@ func TestSharesAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := openNetwork(newView(io.Discard, true), flags{}, nil)
+	n, err := openNetwork(newView(io.Discard, true), flags{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,15 +7,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/clock"
 	"github.com/adverb-rdma/adverb/internal/hca"
-	"github.com/adverb-rdma/adverb/internal/ladder"
 	"github.com/adverb-rdma/adverb/internal/link"
-	"github.com/adverb-rdma/adverb/internal/link/pcap"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -45,11 +42,8 @@ type stage struct {
 	a, b *node
 	step int
 
-	file   *os.File // of --pcap, or nil
-	pcaps  []*pcap.Writer
-	seen   bytes.Buffer // a capture at both ends, for the ladder
-	packet wire.Packet
-	sent   [][]byte // all packets, from the BTH to the ICRC
+	captures captures
+	sent     [][]byte // all packets, from the BTH to the ICRC
 }
 
 // node is one of the two: a device with its objects.
@@ -90,7 +84,7 @@ func play(w io.Writer, f flags, scene func(*stage)) (err error) {
 	if err := errors.Join(s.perform(f, scene), s.close()); err != nil || !f.see {
 		return err
 	}
-	return see(w, &s.seen, f.quiet)
+	return s.captures.draw(w, f.quiet)
 }
 
 func (s *stage) perform(f flags, scene func(*stage)) (err error) {
@@ -103,22 +97,12 @@ func (s *stage) perform(f flags, scene func(*stage)) (err error) {
 			panic(x)
 		}
 	}()
-	if f.pcap != "" {
-		s.file = must(os.Create(f.pcap))
-		s.record(s.file, true)
-	}
-	if f.see {
-		s.record(&s.seen, false)
-	}
+	s.must(s.captures.open(f, func() time.Time { return zeroTime.Add(s.now) }))
 	s.net = sim.New(sim.Config{Seed: sceneSeed, Delay: flight, MTU: etherMTU, MaxTrain: 1, Now: func() time.Duration { return s.now }})
 	s.a = s.open("A", netip.AddrFrom4([4]byte{10, 0, 0, 1}), 0xa0000000)
 	s.b = s.open("B", netip.AddrFrom4([4]byte{10, 0, 0, 2}), 0xb0000000)
 	scene(s)
 	return nil
-}
-
-func (s *stage) record(w io.Writer, outgoing bool) {
-	s.pcaps = append(s.pcaps, must(pcap.New(w, pcap.Options{OutgoingOnly: outgoing, Now: func() time.Time { return zeroTime.Add(s.now) }})))
 }
 
 // open opens a host's device. It keeps to the specification alone, as toward a card.
@@ -128,10 +112,7 @@ func (s *stage) open(name string, addr netip.Addr, memory uint64) *node {
 		Name: "demo_" + name, Driven: true, Standard: true, Clock: clock.Told(func() time.Duration { return s.now }),
 		Random: s.rng.Uint32, IOVA: func() (uint64, bool) { return h.iova, true },
 	}
-	for _, p := range s.pcaps {
-		c.Middleware = append(c.Middleware, p.Middleware())
-	}
-	c.Middleware = append(c.Middleware, func(l link.Link) link.Link { return &watched{l, s} })
+	c.Middleware = append(s.captures.middleware(), func(l link.Link) link.Link { return &watched{l, s} })
 	h.hca = must(hca.Open(s.net.Netdev("demo_"+name, addr), c))
 	h.dev = verbs.NewDevice(h.hca)
 	h.pd, h.cq, h.gid = must(h.dev.AllocPD()), must(h.dev.CreateCQ(sceneCQ)), must(h.dev.GID(1, 0)).GID
@@ -145,25 +126,7 @@ func (s *stage) close() error {
 			errs = append(errs, h.hca.Close())
 		}
 	}
-	for _, p := range s.pcaps {
-		errs = append(errs, p.Close())
-	}
-	if s.file != nil {
-		errs = append(errs, s.file.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// see draws a capture at both ends.
-func see(w io.Writer, capture io.Reader, quiet bool) error {
-	c := ladder.NewCollector()
-	if err := c.Read(capture); err != nil {
-		return err
-	}
-	if !quiet {
-		fmt.Fprintln(w)
-	}
-	return c.Ladder(ladder.Options{}).Text(w)
+	return errors.Join(append(errs, s.captures.close())...)
 }
 
 // watched keeps each packet that a device sends, and prints it if a trace is asked for.
@@ -182,8 +145,9 @@ func (l *watched) Send(batch []link.Datagram) error {
 			continue
 		}
 		text := "cannot be decoded"
-		if err := s.packet.Decode(d.Payload); err == nil {
-			text = s.packet.String()
+		var p wire.Packet
+		if err := p.Decode(d.Payload); err == nil {
+			text = p.String()
 		}
 		fmt.Fprintf(s.w, "%.6f %v > %v %s\n", s.now.Seconds(), d.Src.Addr(), d.Dst.Addr(), text)
 	}

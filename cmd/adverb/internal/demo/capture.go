@@ -1,0 +1,76 @@
+package demo
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/ladder"
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/pcap"
+)
+
+// captures are the captures of a demonstration, as far as they are asked for.
+type captures struct {
+	file    *os.File     // of --pcap, or nil: each packet once
+	seen    bytes.Buffer // for --see: each packet at both ends
+	writers []*pcap.Writer
+}
+
+// open begins the captures. now is the time that they have; nil is the system's.
+func (c *captures) open(f flags, now func() time.Time) (err error) {
+	if f.pcap != "" {
+		if c.file, err = os.Create(f.pcap); err != nil {
+			return err
+		}
+		if err = c.add(c.file, pcap.Options{OutgoingOnly: true, Now: now}); err != nil {
+			return err
+		}
+	}
+	if f.see {
+		return c.add(&c.seen, pcap.Options{Now: now})
+	}
+	return nil
+}
+
+func (c *captures) add(w io.Writer, o pcap.Options) error {
+	p, err := pcap.New(w, o)
+	if err == nil {
+		c.writers = append(c.writers, p)
+	}
+	return err
+}
+
+// middleware captures the packets of a link.
+func (c *captures) middleware() (mw []link.Middleware) {
+	for _, p := range c.writers {
+		mw = append(mw, p.Middleware())
+	}
+	return mw
+}
+
+func (c *captures) close() error {
+	var errs []error
+	for _, p := range c.writers {
+		errs = append(errs, p.Close())
+	}
+	if c.file != nil {
+		errs = append(errs, c.file.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// draw draws the packets, after close.
+func (c *captures) draw(w io.Writer, quiet bool) error {
+	l := ladder.NewCollector()
+	if err := l.Read(&c.seen); err != nil {
+		return err
+	}
+	if !quiet {
+		fmt.Fprintln(w)
+	}
+	return l.Ladder(ladder.Options{}).Text(w)
+}
