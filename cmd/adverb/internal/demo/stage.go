@@ -7,13 +7,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/clock"
 	"github.com/adverb-rdma/adverb/internal/hca"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/meaning"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -174,23 +174,9 @@ func (s *stage) note(format string, args ...any) {
 }
 
 func (s *stage) paragraph(first, further, text string) {
-	if s.quiet {
-		return
+	if !s.quiet {
+		fmt.Fprint(s.w, meaning.Wrap(text, textWidth, first, further))
 	}
-	line := first
-	empty := true
-	for _, word := range strings.Fields(text) {
-		if !empty && len([]rune(line))+1+len([]rune(word)) > textWidth {
-			fmt.Fprintln(s.w, line)
-			line, empty = further, true
-		}
-		if !empty {
-			line += " "
-		}
-		line += word
-		empty = false
-	}
-	fmt.Fprintln(s.w, line)
 }
 
 // until lets time pass until done returns true. Nothing else happens meanwhile than what devices and network do.
