@@ -60,7 +60,21 @@ func (h *node) region(n int, access verbs.Access, text string) *verbs.MR {
 	return mr
 }
 
-// tellRegion notes what a registration gave.
+// filled registers memory, and fills it with bytes of which none is 0.
+func (h *node) filled(n int) *verbs.MR {
+	mr := h.region(n, local, "")
+	for i := range mr.Bytes() {
+		mr.Bytes()[i] = byte(i%251 + 1)
+	}
+	return mr
+}
+
+// transfer is a WRITE or a READ between the n bytes from the same offset of two regions.
+func transfer(op verbs.Opcode, mine, theirs *verbs.MR, at, n int) verbs.SendWR {
+	return verbs.SendWR{Op: op, SGList: []verbs.SGE{mine.SGE(at, n)}, Remote: theirs.Remote(at)}
+}
+
+// tellRegion notes the addresses and the keys of a region.
 func (s *stage) tellRegion(what string, mr *verbs.MR) {
 	s.note("Region: %s: 0x%x to 0x%x, %d bytes, lkey %v, rkey %v", what, mr.Addr(), mr.Addr()+uint64(mr.Len())-1, mr.Len(), mr.LKey(), mr.RKey())
 }

@@ -109,13 +109,10 @@ func sceneLoss(s *stage) {
 
 	const n = 3072
 	s.next("A posts two WRITEs of %d bytes. The path MTU is 1024, so they are six packets: PSN 0 to 5. The network loses the second, PSN 1.", n)
-	src, dst := s.a.region(2*n, local, ""), s.b.region(2*n, remote, "")
-	for i := range src.Bytes() {
-		src.Bytes()[i] = byte(i%251 + 1)
-	}
+	src, dst := s.a.filled(2*n), s.b.region(2*n, remote, "")
 	s.lose(s.a, s.b, 2)
 	for i := range 2 {
-		s.a.post(qa, verbs.SendWR{Op: verbs.OpRDMAWrite, SGList: []verbs.SGE{src.SGE(i*n, n)}, Remote: dst.Remote(i * n)})
+		s.a.post(qa, transfer(verbs.OpRDMAWrite, src, dst, i*n, n))
 	}
 
 	s.next("B's device gets PSN 0, and then PSN 2, where it expects PSN 1. It answers with one NAK, \"PSN sequence error\", which has PSN 1 in " +
@@ -130,18 +127,18 @@ func sceneLoss(s *stage) {
 		"can. A card waits for its timeout: code 14 stands for 4.096 µs × 2^14 = 67 ms, and a device may take up to four times that. This device " +
 		"asks earlier: it sends PSN 6 again after 1 ms.")
 	s.lose(s.a, s.b, 1)
-	s.a.post(qa, verbs.SendWR{Op: verbs.OpRDMAWrite, SGList: []verbs.SGE{src.SGE(0, 100)}, Remote: dst.Remote(0)})
+	s.a.post(qa, transfer(verbs.OpRDMAWrite, src, dst, 0, 100))
 	s.a.succeed()
 
 	s.next("The same, but the network loses the ACK. B has the bytes; A cannot know that, and sends PSN 7 again. B's device sees " +
 		"a PSN that it has had. It does not carry the WRITE out a second time, and acknowledges it again.")
 	s.lose(s.b, s.a, 1)
-	s.a.post(qa, verbs.SendWR{Op: verbs.OpRDMAWrite, SGList: []verbs.SGE{src.SGE(0, 100)}, Remote: dst.Remote(0)})
+	s.a.post(qa, transfer(verbs.OpRDMAWrite, src, dst, 0, 100))
 	s.a.succeed()
 
 	s.next("B vanishes. A's retry_cnt is %d: after as many timeouts, and one more, A's device gives up. The WRITE completes with an error, and A's QP is in state ERR.", verbs.DefaultRetry.RetryCount)
 	s.net.Partition(s.a.addr, s.b.addr)
-	s.a.post(qa, verbs.SendWR{Op: verbs.OpRDMAWrite, SGList: []verbs.SGE{src.SGE(0, 100)}, Remote: dst.Remote(0)})
+	s.a.post(qa, transfer(verbs.OpRDMAWrite, src, dst, 0, 100))
 	s.a.fail(verbs.WCRetryExceeded)
 	s.note("A's QP is in state %v", qa.State())
 }

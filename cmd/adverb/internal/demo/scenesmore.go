@@ -37,14 +37,11 @@ func sceneRouting(s *stage) {
 	s.introduce(qa, qb)
 	s.say("The network has several ways, and its switches choose one for each packet. So packets overtake one another.")
 	const n = 4096
-	src, dst := s.a.region(n, local, ""), s.b.region(n, remote, "")
-	for i := range src.Bytes() {
-		src.Bytes()[i] = byte(i%251 + 1)
-	}
+	src, dst := s.a.filled(n), s.b.region(n, remote, "")
 	write := func() {
 		first := len(s.sent)
 		s.net.Plan(s.a.addr, s.b.addr, 2, fault.Plan{HoldBehind: 2})
-		s.a.post(qa, verbs.SendWR{Op: verbs.OpRDMAWrite, SGList: []verbs.SGE{src.SGE(0, n)}, Remote: dst.Remote(0)})
+		s.a.post(qa, transfer(verbs.OpRDMAWrite, src, dst, 0, n))
 		s.a.succeed()
 		s.tellWritten(src, dst)
 		s.tellPackets(s.sent[first:])
@@ -70,13 +67,10 @@ func sceneMTU(s *stage) {
 	qa, qb := s.connect(wiring{})
 	s.introduce(qa, qb)
 	s.say("The path MTU is the most bytes of payload in a packet: 256, 512, 1024, 2048 or 4096. Here it is 1024.")
-	src, dst := s.a.region(8192, local, ""), s.b.region(8192, remote, "")
-	for i := range src.Bytes() {
-		src.Bytes()[i] = byte(i%251 + 1)
-	}
+	src, dst := s.a.filled(8192), s.b.region(8192, remote, "")
 	write := func(n int) {
 		first := len(s.sent)
-		s.a.post(qa, verbs.SendWR{Op: verbs.OpRDMAWrite, SGList: []verbs.SGE{src.SGE(0, n)}, Remote: dst.Remote(0)})
+		s.a.post(qa, transfer(verbs.OpRDMAWrite, src, dst, 0, n))
 		s.a.succeed()
 		s.tellPackets(s.sent[first:])
 	}
@@ -98,7 +92,7 @@ func sceneMTU(s *stage) {
 	s.next("A READ of 3000 bytes is one request. Its answers are the packets with data. They begin with the request's PSN, and take three in all. " +
 		"They acknowledge the request too.")
 	first = len(s.sent)
-	s.a.post(qa, verbs.SendWR{Op: verbs.OpRDMARead, SGList: []verbs.SGE{src.SGE(0, 3000)}, Remote: dst.Remote(0)})
+	s.a.post(qa, transfer(verbs.OpRDMARead, src, dst, 0, 3000))
 	s.a.succeed()
 	s.tellPackets(s.sent[first:])
 

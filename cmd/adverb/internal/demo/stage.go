@@ -52,7 +52,6 @@ type node struct {
 	name string
 	addr netip.Addr
 	hca  *hca.Device
-	dev  *verbs.Device
 	pd   *verbs.PD
 	cq   *verbs.CQ
 	gid  verbs.GID
@@ -114,8 +113,8 @@ func (s *stage) open(name string, addr netip.Addr, memory uint64) *node {
 	}
 	c.Middleware = append(s.captures.middleware(), func(l link.Link) link.Link { return &watched{l, s} })
 	h.hca = must(hca.Open(s.net.Netdev("demo_"+name, addr), c))
-	h.dev = verbs.NewDevice(h.hca)
-	h.pd, h.cq, h.gid = must(h.dev.AllocPD()), must(h.dev.CreateCQ(sceneCQ)), must(h.dev.GID(1, 0)).GID
+	dev := verbs.NewDevice(h.hca)
+	h.pd, h.cq, h.gid = must(dev.AllocPD()), must(dev.CreateCQ(sceneCQ)), must(dev.GID(1, 0)).GID
 	return h
 }
 
