@@ -52,7 +52,7 @@ const (
 	bthCongestion = 4 // the BTH's byte with FECN, BECN and the reserved bits beside them
 )
 
-// masked appends what the ICRC covers before the BTH, with the fields as ones that routers may change.
+// masked appends the bytes that the ICRC covers before the BTH, with the fields as ones that routers may change.
 func (p *Packet) masked(b []byte) ([]byte, bool) {
 	ip := p.ip
 	if p.Version == InfiniBand {

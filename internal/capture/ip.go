@@ -118,7 +118,7 @@ func (d *Decoder) ipv6(b []byte, length, depth int) Kind {
 	return d.upper(next, src, dst, b, at, length, depth)
 }
 
-// upper decodes what an IP packet carries. Its headers take the first n of length bytes of b.
+// upper decodes the payload of an IP packet. Its headers take the first n of length bytes of b.
 func (d *Decoder) upper(protocol uint8, src, dst netip.Addr, b []byte, n, length, depth int) Kind {
 	rest, left := b[n:], length-n
 	switch protocol {

@@ -35,7 +35,7 @@ const (
 	maxTunnels = 8 // tunnels in one another
 )
 
-// link decodes a frame by its link type. b is what was captured of length bytes, here and below.
+// link decodes a frame by its link type. b has the captured bytes of length bytes, here and below.
 func (d *Decoder) link(t LinkType, b []byte, length int) Kind {
 	switch t {
 	case LinkEthernet:
@@ -46,7 +46,7 @@ func (d *Decoder) link(t LinkType, b []byte, length int) Kind {
 		if len(b) < loopSize {
 			return KindCut
 		}
-		return d.ip(b[loopSize:], length-loopSize, 0) // the version in the IP header says what the family does
+		return d.ip(b[loopSize:], length-loopSize, 0) // the version in the IP header tells the family too
 	case LinkSLL:
 		if len(b) < sllSize {
 			return KindCut
@@ -85,7 +85,7 @@ func (d *Decoder) ethernet(b []byte, length, depth int) Kind {
 	return d.network(binary.BigEndian.Uint16(b[12:]), b[ethernetSize:], length-ethernetSize, depth)
 }
 
-// network decodes what stands behind an Ethernet type.
+// network decodes the bytes behind an Ethernet type.
 func (d *Decoder) network(t uint16, b []byte, length, depth int) Kind {
 	for range maxTags {
 		if t != typeVLAN && t != typeQinQ && t != typeOldQinQ {
@@ -137,7 +137,7 @@ func (d *Decoder) pause(b []byte) Kind {
 	return KindPause
 }
 
-// grh decodes a GRH and what follows it. before is the LRH in front of it, if any.
+// grh decodes a GRH and the packet behind it. before is the LRH in front of it, if any.
 func (d *Decoder) grh(version Version, before, b []byte, length int) Kind {
 	if len(b) < grhSize {
 		return KindCut
@@ -154,7 +154,7 @@ func (d *Decoder) grh(version Version, before, b []byte, length int) Kind {
 	return d.transport(version, b[grhSize:], n)
 }
 
-// What follows an LRH.
+// The headers that follow an LRH, by its field LNH, and its length.
 const (
 	lnhMask   = 0x3
 	lnhLocal  = 2

@@ -16,7 +16,7 @@ const (
 	InfiniBand Version = 3 // an InfiniBand link
 )
 
-// Tunnel is what a packet was wrapped in.
+// Tunnel is the encapsulation of a packet.
 type Tunnel uint8
 
 // The tunnels.
@@ -34,7 +34,7 @@ var tunnelNames = [...]string{NoTunnel: "", VXLAN: "VXLAN", Geneve: "Geneve", GR
 // String returns the tunnel's name, and "" for none.
 func (t Tunnel) String() string { return tunnelNames[t] }
 
-// Packet is a RoCE packet of a frame. What lies in the frame's bytes holds as long as these.
+// Packet is a RoCE packet of a frame. Its slices of the frame's bytes hold as long as these.
 type Packet struct {
 	Frame   Frame
 	Version Version
@@ -54,7 +54,7 @@ type Packet struct {
 	ID           uint16 // the IPv4 identification
 	DontFragment bool
 
-	Transport wire.Packet // its payload is what was captured of it
+	Transport wire.Packet // its payload has the captured bytes
 	Datagram  []byte      // from the BTH to the ICRC, as far as captured
 	Length    int         // of the whole datagram
 	Err       error       // a [wire.DecodeError] if Transport could not be decoded: then its BTH alone holds, if there is one
@@ -85,7 +85,7 @@ type ICMP struct {
 // Cut reports whether a part of the packet was not captured.
 func (p *Packet) Cut() bool { return len(p.Datagram) < p.Length }
 
-// Kind is what a frame has.
+// Kind is the kind of a frame, by its contents.
 type Kind uint8
 
 // The kinds of frames.
@@ -117,7 +117,7 @@ func (d *Decoder) Decode(f Frame) (p *Packet, kind Kind) {
 	return &d.p, kind
 }
 
-// transport decodes a datagram, from the BTH to the ICRC. b is what was captured of it.
+// transport decodes a datagram, from the BTH to the ICRC. b has its captured bytes.
 func (d *Decoder) transport(version Version, b []byte, length int) Kind {
 	p := &d.p
 	p.Version, p.Datagram, p.Length = version, b[:min(len(b), max(length, 0))], max(length, 0)

@@ -136,7 +136,7 @@ func (r *Reader) fill(b []byte) error {
 	}
 }
 
-// rest is fill for what stands behind the beginning of a record, so that an end of the file cuts the record.
+// rest is fill for the bytes behind the beginning of a record, so that an end of the file cuts the record.
 func (r *Reader) rest(b []byte) error {
 	if err := r.fill(b); !errors.Is(err, io.EOF) {
 		return err
@@ -144,7 +144,7 @@ func (r *Reader) rest(b []byte) error {
 	return ErrCut
 }
 
-// body reads n bytes into r.buf, which grows as bytes come and not for what a length promises.
+// body reads n bytes into r.buf, which grows as bytes come, and not by a length that the file promises.
 func (r *Reader) body(n int) ([]byte, error) {
 	const step = 64 << 10
 	if n > maxFrame {

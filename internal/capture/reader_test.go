@@ -182,7 +182,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// What is no capture is refused, and a length that promises much takes no memory.
+// A file that is no capture is refused, and a length that promises much takes no memory.
 func TestDamaged(t *testing.T) {
 	le := binary.ByteOrder(binary.LittleEndian)
 	head := kernels(t)["pad.pcap"][:24]

@@ -33,14 +33,14 @@ type Analyzer struct {
 	readErr  error
 	udKeys   map[flowKey]uint32 // the first Q_Key to a queue pair
 	byQP     map[flowKey]*conn
-	ulps     map[string]int // connections by what they carry
+	ulps     map[string]int // connections by the protocol that they carry
 
 	copiesSame   int // copies at one point that are the capture's
 	copiesFrames []int
 	lossesSeen   bool
 }
 
-// counts are what a report says of the whole capture.
+// counts are totals of the whole capture, for its report.
 type counts struct {
 	frames, roce, cutRoCE, cut, native, fragments, mpa, arp, large int
 	good, otherID, bad, zero, uncheckedICRC                        int

@@ -53,7 +53,7 @@ type lane struct {
 	latest  int // the latest of them
 }
 
-// pathCounts is what two points of a capture show of the way between them.
+// pathCounts counts packets and losses on the way between two points of a capture.
 type pathCounts struct {
 	main          vantage
 	known         bool
@@ -201,7 +201,7 @@ func copyKey(p *capture.Packet) uint64 {
 	return k
 }
 
-// finishPath says what two points of the capture show.
+// finishPath makes the findings about the way between two points of the capture.
 func (a *Analyzer) finishPath(h *hosts) {
 	path := &h.path
 	sent, lost := 0, -path.damaged

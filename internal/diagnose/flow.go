@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// Limits of what is kept.
+// Limits of the state that is kept.
 const (
 	maxFlows    = 4096    // queue pairs, one direction each
 	minRing     = 64      // packets of a flow that are remembered: a power of 2

@@ -308,7 +308,7 @@ func TestTwoQueuePairs(t *testing.T) {
 	}
 }
 
-// A file that ends too early, or is damaged, is judged as far as it goes. What is no capture is told so.
+// A file that ends too early, or is damaged, is judged as far as it goes. A file that is no capture is an error.
 func TestDamagedFiles(t *testing.T) {
 	b, err := os.ReadFile("testdata/rping-noresp.pcap")
 	if err != nil {

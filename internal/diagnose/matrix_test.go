@@ -108,7 +108,7 @@ func (e *ends) traffic(rounds int) {
 	}
 }
 
-// scenarios are the faults, and what each is to be called.
+// scenarios are the faults, and the findings that each must have.
 var scenarios = []struct {
 	name     string
 	config   sim.Config
@@ -342,7 +342,7 @@ func TestMatrix(t *testing.T) {
 	compareDocument(t, "matrix", rows.String())
 }
 
-// compareDocument compares a part of docs/DIAGNOSE.md, between two marks, with what the code says, or writes it.
+// compareDocument compares a part of docs/DIAGNOSE.md, between two marks, with the text that the code makes, or writes it.
 func compareDocument(t *testing.T, part, want string) {
 	t.Helper()
 	const name = "../../docs/DIAGNOSE.md"

@@ -38,7 +38,7 @@ func (a *Analyzer) icrc(h *hosts, p *capture.Packet) bool {
 	}
 	c.bad++
 	a.onHosts(h, icrcBad, &h.badFinding, p.Frame.Number)
-	return h.good == 0 // where no packet is right, the capture may differ from what was sent
+	return h.good == 0 // where no packet is right, the capture may differ from the packets that were sent
 }
 
 // translated reports whether a packet's ICRC fits the GIDs of a REQ in place of the packet's addresses.
@@ -67,7 +67,7 @@ func (a *Analyzer) translated(h *hosts, p *capture.Packet) bool {
 	return true
 }
 
-// network looks at what the headers say of the network.
+// network takes facts about the network from the headers.
 func (a *Analyzer) network(h *hosts, p *capture.Packet, bth *wire.BTH) {
 	const notECT, ce, ecnMask = 0, 3, 3
 	switch p.TrafficClass & ecnMask {
@@ -103,7 +103,7 @@ func (a *Analyzer) network(h *hosts, p *capture.Packet, bth *wire.BTH) {
 	}
 }
 
-// finishHosts judges what two hosts have sent each other, in one direction.
+// finishHosts judges the packets between two hosts, in one direction.
 func (a *Analyzer) finishHosts(h *hosts) {
 	const (
 		soon     = int64(time.Second)
@@ -156,7 +156,7 @@ func (a *Analyzer) finishHosts(h *hosts) {
 	}
 }
 
-// pause is what pause frames of one priority have asked for.
+// pause counts the pause frames of one priority, and the time that they asked for.
 type pause struct {
 	frames  []int
 	count   int

@@ -12,13 +12,13 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// A Report is what a capture shows.
+// A Report has the findings and totals of a capture.
 type Report struct {
 	Verdict   string     `json:"verdict"`
 	Findings  []*Finding `json:"findings"`  // errors and warnings, the worst first
 	Notes     []*Finding `json:"notes"`     // facts about the capture, and hints
-	Clean     []string   `json:"clean"`     // what was looked at and is in order
-	Unchecked []string   `json:"unchecked"` // what could not be looked at, and why
+	Clean     []string   `json:"clean"`     // checks that found nothing wrong
+	Unchecked []string   `json:"unchecked"` // checks that were not possible, and why
 	Omitted   int        `json:"omitted"`   // findings beyond those that are kept of each rule
 	Frames    int        `json:"frames"`
 	RoCE      int        `json:"roce_packets"`
@@ -306,7 +306,7 @@ func (a *Analyzer) copiesElsewhere() (n int) {
 	return n
 }
 
-// clean says what was looked at and is in order.
+// clean names the checks that found nothing wrong.
 func (a *Analyzer) clean() []string {
 	c, list := &a.count, []string{}
 	say := func(ok bool, format string, args ...any) {
@@ -324,7 +324,7 @@ func (a *Analyzer) clean() []string {
 	return list
 }
 
-// unchecked says what could not be looked at.
+// unchecked names the checks that were not possible.
 func (a *Analyzer) unchecked() []string {
 	c, list := &a.count, []string{}
 	say := func(n int, format string, args ...any) {

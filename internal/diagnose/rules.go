@@ -1,6 +1,6 @@
 package diagnose
 
-// A rule is what the findings of one kind have in common.
+// A rule has the parts that are common to all findings of one kind.
 type rule struct {
 	id        string
 	severity  Severity
@@ -94,7 +94,7 @@ func join(families ...map[ruleID]rule) (all [numRules]rule) {
 	return all
 }
 
-// Rules returns a finding of each rule, without what a capture adds.
+// Rules returns a finding of each rule, without the parts that a capture adds.
 func Rules() (list []Finding) {
 	for i := range rules {
 		list = append(list, rules[i].finding())

@@ -168,7 +168,7 @@ func (s *script) report(o diagnose.Options) *diagnose.Report {
 	return a.Report()
 }
 
-// scripts are conversations, and what they are to be called. findings are all errors and warnings; notes are some.
+// scripts are conversations, and the findings that each must have. findings are all errors and warnings; notes are some.
 var scripts = []struct {
 	name     string
 	play     func(s *script)

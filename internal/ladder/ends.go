@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// cmIDs are what a message of the connection manager says about who sent it.
+// cmIDs are the numbers by which a message of the connection manager names its sender.
 type cmIDs struct {
 	attr          wire.CMAttr
 	local, remote uint32 // communication IDs

@@ -11,7 +11,7 @@ import (
 type Ladder struct {
 	Ends  []End
 	Rows  []Row
-	Notes []string // what a reader must know besides: what was left out, and what could not be told
+	Notes []string // for the reader: the packets that are left out, and the questions that the captures leave open
 	Total int      // packets, before filters
 }
 
@@ -43,7 +43,7 @@ type Packet struct {
 	PSN    wire.PSN
 	AckReq bool
 	Bytes  int    // of payload
-	Fields string // in words: what else its headers say
+	Fields string // in words: further fields of its headers
 
 	Fate  Fate
 	Marks []Mark
@@ -81,7 +81,7 @@ type Mark struct {
 	Text string
 }
 
-// Options choose what of the captures a ladder shows.
+// Options choose the packets of the captures that a ladder shows.
 type Options struct {
 	QPN      []uint32     // packets to these QPs, and between them and their peers; empty for all
 	Addrs    []netip.Addr // packets from or to these addresses; empty for all

@@ -91,8 +91,8 @@ func (r *record) isOnceMore(p *record) bool {
 	return r.cooked && p.cooked && r.source == p.source && r.id != 0 && r.id == p.id && r.time-p.time <= onceMore
 }
 
-// doubled reports which files that do not say the direction have each packet between two QPs of one address twice: a software device sees what it sends
-// to itself as sent and as received.
+// doubled reports which files that do not say the direction have each packet between two QPs of one address twice: a
+// software device sees a packet to itself as sent and as received.
 func (c *Collector) doubled(all []record) map[int32]bool {
 	type fileKey struct {
 		file int32

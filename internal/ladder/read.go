@@ -141,7 +141,7 @@ func (c *Collector) ordered() []record {
 	return all
 }
 
-// notes says what of the captures is not in the ladder.
+// notes names the packets of the captures that are not in the ladder.
 func (c *Collector) notes() (list []string) {
 	if c.full {
 		list = append(list, fmt.Sprintf("Only the first %d packets were read.", maxPackets))

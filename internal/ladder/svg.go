@@ -47,8 +47,8 @@ type picture struct {
 	y     int
 }
 
-// SVG writes the ladder as a picture of its own, for light and dark surroundings. Its texts are texts: what is read aloud
-// is what is seen.
+// SVG writes the ladder as a picture of its own, for light and dark surroundings. Its texts are texts, so
+// that they can be read aloud.
 func (l *Ladder) SVG(w io.Writer, title string) error {
 	p := &picture{l: l}
 	if n := len(l.Ends) - 1; n > 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// describe takes from a packet what a ladder shows of it.
+// describe takes the fields of a packet that a ladder shows.
 func (r *record) describe(p *wire.Packet) {
 	r.Bytes = len(p.Payload)
 	set := p.Opcode.Headers()

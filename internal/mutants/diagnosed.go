@@ -1,6 +1,6 @@
 package main
 
-// diagnosedMutants are the defects in what reads captures and says what they show.
+// diagnosedMutants are the defects in the code that reads captures and judges them.
 var diagnosedMutants = []mutant{
 	{"a copy at one point of a capture is a repeat", "internal/diagnose/copies.go",
 		"e.ipID == p.ID && a.sameSending(h, p, bth, e)", "false", "./internal/diagnose", "TestScripts"},

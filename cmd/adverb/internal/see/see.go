@@ -212,7 +212,7 @@ func watch(inv *cli.Invocation, c *ladder.Collector, program []string, apart boo
 	return status, nil
 }
 
-// start runs a program to its end. What it prints comes before the ladder, or stays apart from it.
+// start runs a program to its end. The output of the program comes before the ladder, or stays apart from it.
 func start(inv *cli.Invocation, program []string, capture string, apart bool) (status int, err error) {
 	path, err := exec.LookPath(program[0])
 	if err != nil && program[0] == toolName {
@@ -238,7 +238,7 @@ func start(inv *cli.Invocation, program []string, capture string, apart bool) (s
 	err = cmd.Run()
 	var exit *exec.ExitError
 	switch {
-	case inv.Interrupted(): // which is how programs end that wait for others: what they sent is drawn
+	case inv.Interrupted(): // which is how programs end that wait for others: their packets are drawn
 		return cli.StatusInterrupted, nil
 	case errors.As(err, &exit) && exit.ExitCode() >= 0:
 		return exit.ExitCode(), nil

@@ -83,7 +83,7 @@ func TestRefused(t *testing.T) {
 
 var numbers = regexp.MustCompile(`\d+|0x[0-9a-f]+`)
 
-// A program's packets are drawn behind what it prints, and its status is kept.
+// A program's packets are drawn behind its output, and its status is kept.
 func TestProgram(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
