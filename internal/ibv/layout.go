@@ -4,7 +4,7 @@ package ibv
 
 // The structures of C, as libibverbs of rdma-core 33 to 65 has them on LP64. Their fields have the names of C's, and the
 // test compares their offsets with the headers. Structures that the library makes end here before the first field that
-// nobody needs; those are marked as prefixes in the test. Pointers to what Go does not look at are uintptr.
+// nobody needs; those are marked as prefixes in the test. Pointers to memory that Go does not look at are uintptr.
 type (
 	// Device is struct ibv_device.
 	Device struct {

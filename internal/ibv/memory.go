@@ -28,7 +28,7 @@ const (
 	classes    = 11 // 512 bytes to 512 KiB
 )
 
-// blocks is the process's memory for what C reads and writes. What was given back is used again, and never unmapped.
+// blocks is the process's memory that C reads and writes. A block that was given back is used again, and never unmapped.
 var blocks struct {
 	mu    sync.Mutex
 	free  [classes][]block
@@ -36,7 +36,7 @@ var blocks struct {
 	bytes int    // of all chunks
 }
 
-// Mapped returns how many bytes are mapped for what C reads and writes, but for large blocks.
+// Mapped returns how many bytes are mapped for C to read and write, but for large blocks.
 func Mapped() int {
 	blocks.mu.Lock()
 	defer blocks.mu.Unlock()
@@ -71,7 +71,7 @@ func take(n int) (block, error) {
 			return block{}, err
 		}
 		blocks.bytes += chunkSize
-		blocks.chunk = m // what was left of the last one is lost: less than half of it
+		blocks.chunk = m // the rest of the last one is lost: less than half of it
 	}
 	b := block{blocks.chunk[:size:size], class}
 	blocks.chunk = blocks.chunk[size:]

@@ -243,7 +243,7 @@ func (l *Lib) AsyncEvents(c Ref[Context], visit func(Event)) error {
 	})
 }
 
-// CreateQP makes a QP, and sets attr.Cap to what it has.
+// CreateQP makes a QP, and sets attr.Cap to the capabilities that the QP has.
 func (l *Lib) CreateQP(p Ref[PD], attr *QPInitAttr) (Ref[QP], error) {
 	return made(func(s *scratch) (Ref[QP], error) {
 		a := put(s, *attr)

@@ -5,7 +5,7 @@ const (
 	ibv    = "internal/ibv/"
 )
 
-// cardMutants are the defects of what drives cards.
+// cardMutants are the defects of the code that drives cards.
 var cardMutants = []mutant{
 	{"an SGE of no bytes is handed to C", native + "post.go",
 		"s.Length > 0 { // 0 is 2^31 to some", "true { // 0 is 2^31 to some", "./provider/native", "TestListOfMany"},

@@ -13,7 +13,7 @@ import (
 // eNotSupp is ENOTSUPP, which has no name outside the kernel.
 const eNotSupp syscall.Errno = 524
 
-// kinds are what the errnos of libibverbs mean here.
+// kinds are the errors of package verbs for the errnos of libibverbs.
 var kinds = map[syscall.Errno]error{
 	syscall.EINVAL: verbs.ErrInvalid, syscall.EFAULT: verbs.ErrInvalid, syscall.ERANGE: verbs.ErrInvalid,
 	syscall.ENOMEM: verbs.ErrLimit, syscall.ENOSPC: verbs.ErrLimit, syscall.E2BIG: verbs.ErrLimit,
@@ -24,7 +24,7 @@ var kinds = map[syscall.Errno]error{
 	syscall.ENOENT: verbs.ErrNotFound, syscall.ENODATA: verbs.ErrNotFound,
 }
 
-// remedies are what to do about errnos whatever the call was.
+// remedies are the remedies for errnos, whatever the call was.
 var remedies = map[syscall.Errno]string{
 	syscall.EACCES: "the user may not use /dev/infiniband: udev's rules of rdma-core give it to all, a container needs the devices",
 	syscall.EPERM:  "the user may not do this; in a container, is the device allowed?",
@@ -78,7 +78,7 @@ func lockFault(err error, n int) error {
 		err, n, r.Cur)
 }
 
-// What package syscall does not name.
+// Constants that package syscall does not have.
 const (
 	rlimitMemlock = 8
 	rlimInfinity  = ^uint64(0)

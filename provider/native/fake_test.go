@@ -31,7 +31,7 @@ type fakeLibrary struct {
 	fail func(call string, errno int32) // the next call of that name fails
 	live func() int32                   // objects that are not destroyed
 
-	disturb func() int32 // does what libraries of C do in a process; 0 says that all went well
+	disturb func() int32 // acts in a process as libraries of C do; 0 says that all went well
 }
 
 var buildFake = sync.OnceValues(func() (*fakeLibrary, error) {
@@ -46,7 +46,7 @@ var buildFake = sync.OnceValues(func() (*fakeLibrary, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir) // the process keeps what it has mapped
+	defer os.RemoveAll(dir) // the process keeps its mappings
 	file := filepath.Join(dir, "libfake.so")
 	if out, err := exec.Command(cc, "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", file, "testdata/fake.c", "-lpthread").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", cc, err, out)

@@ -12,7 +12,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// feed brings what the kernel tells of a device: completion events of all CQs by one channel, and asynchronous events. Two
+// feed brings the events of a device from the kernel: completion events of all CQs by one channel, and asynchronous events. Two
 // goroutines wait in Go's network poller, and no thread does.
 type feed struct {
 	d       *device

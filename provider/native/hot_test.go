@@ -70,7 +70,7 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// BenchmarkPostPoll is a post and a poll of a device that moves nothing: what this package and a call of C cost. Beside it
+// BenchmarkPostPoll is a post and a poll of a device that moves nothing: the cost of this package and of a call of C. Beside it
 // are the same calls by cgo, where there are a C compiler and cgo: testdata/cgo says how. All are of the fastest round, so
 // that they can be compared on a busy machine.
 func BenchmarkPostPoll(b *testing.B) {

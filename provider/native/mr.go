@@ -21,7 +21,7 @@ type mr struct {
 	addr uint64 // by which SGEs and peers name the first byte
 }
 
-// memory is what a region consists of: the program's, which is pinned, or memory of our own.
+// memory is the memory of a region: the program's, which is pinned, or memory of our own.
 type memory struct {
 	bytes []byte
 	own   *mapping
@@ -144,7 +144,7 @@ func (m *mr) Rereg(flags verbs.ReregFlags, p verbs.ProviderPD, a verbs.MRAttr) e
 	if mem.bytes == nil {
 		return verbs.Errorf(verbs.ErrUnsupported, "a region of a dma-buf does not change: close it, and register another")
 	}
-	var ( // what flags do not name is zero: libibverbs refuses others
+	var ( // values that flags do not name are zero: libibverbs refuses others
 		buf    []byte
 		access uint32
 		to     ibv.Ref[ibv.PD]
@@ -202,7 +202,7 @@ func (m *mr) Close() error {
 	m.d.mrs.remove(key)
 	if err := m.d.lib.DeregMR(m.r); err != nil {
 		m.d.mrs.put(key, m)
-		if errors.Is(err, syscall.EINVAL) { // what some say of a region with windows
+		if errors.Is(err, syscall.EINVAL) { // some providers say that of a region with windows
 			return verbs.Errorf(verbs.ErrBusy, "%w: is a window bound to it?", err)
 		}
 		return fault(err)

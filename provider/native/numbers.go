@@ -41,7 +41,7 @@ func (t *numbers) remove(n uint32, q *qp) {
 	}
 }
 
-// table finds our objects by what C calls them.
+// table finds our objects by the numbers or pointers that C has for them.
 type table[K comparable, V any] struct {
 	mu sync.RWMutex
 	m  map[K]V

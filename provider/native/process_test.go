@@ -24,7 +24,7 @@ func deep(n int, f func()) byte {
 	return room[0] + room[n%len(room)]
 }
 
-// TestGrowingStacks: what calls hand to C lies outside stacks, which grow, shrink and move while the calls go on.
+// TestGrowingStacks: memory that calls hand to C lies outside stacks, which grow, shrink and move while the calls go on.
 func TestGrowingStacks(t *testing.T) {
 	const goroutines, rounds = 8, 10
 	p := newPair(t, fake(t), fakeName)

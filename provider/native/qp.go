@@ -154,7 +154,7 @@ func pathPort(own, qps int) int {
 	return max(qps, 1)
 }
 
-// keepCompletions takes what the QP has completed out of C's hands.
+// keepCompletions takes the QP's completions out of C's hands.
 func (q *qp) keepCompletions() {
 	q.scq.keep()
 	if q.rcq != q.scq {

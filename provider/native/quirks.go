@@ -9,10 +9,10 @@ type quirk struct {
 	versions string
 	effect   string
 	remedy   string
-	sets     quirks // what this package does about it
+	sets     quirks // the workaround of this package
 }
 
-// quirks are what this package does otherwise for a driver.
+// quirks are the workarounds of this package for a driver.
 type quirks struct {
 	flushLate bool // a receive that is posted in ERR is flushed by going to ERR once more
 }
@@ -41,7 +41,7 @@ var driverQuirks = []quirk{
 	{"all", 0, "all", "an IOVA must lie as far into a page as the memory does", "the error says so", quirks{}},
 }
 
-// quirksOf returns what to do for the devices of a vendor.
+// quirksOf returns the quirks of the devices of a vendor.
 func quirksOf(vendor uint32) (all quirks) {
 	for _, q := range driverQuirks {
 		if q.vendor == vendor {

@@ -26,7 +26,7 @@ import (
 // envInside names the device, in the process under "adverb run".
 const envInside = "ADVERB_TEST_NATIVE_DEVICE"
 
-// expectation is what a case of the conformance suite is known to do, and why.
+// expectation is the known failure of a case of the conformance suite, and its cause.
 type expectation struct {
 	sometimes bool // it passes and fails
 	cause     string
@@ -43,11 +43,11 @@ var rxeFails = map[string]expectation{
 
 // needless is why a case is skipped.
 type needless struct {
-	byB   bool // side B does what the device lacks, so a software device there has it
+	byB   bool // side B uses the feature that the device lacks, so a software device there has it
 	cause string
 }
 
-// rxeSkips are the cases that need what the devices do not have.
+// rxeSkips are the cases that need features which the devices do not have.
 var rxeSkips = map[string]needless{
 	"rc/watching_memory": {false, "LAST_WORD_LAST is not guaranteed"},
 	"cq/exact_events":    {false, "EXACT_EVENTS is not guaranteed"},
@@ -60,7 +60,7 @@ var rxeSkips = map[string]needless{
 	"mr/rereg_errors":    {false, "rdma-core, up to 65, has no rereg_mr for rxe"},
 }
 
-// TestInside is what the process under "adverb run" does.
+// TestInside runs in the process under "adverb run".
 func TestInside(t *testing.T) {
 	name := os.Getenv(envInside)
 	if name == "" {
@@ -193,7 +193,7 @@ func judge(t *testing.T, pair string, results map[string]string, out string) {
 	t.Logf("%s: %d pass, %d fail as known, %d are skipped", pair, count["PASS"], count["FAIL"], count["SKIP"])
 }
 
-// linesOf returns what a case has printed.
+// linesOf returns the output of a case.
 func linesOf(out, name string) string {
 	_, rest, _ := strings.Cut(out, "=== RUN   TestInside/"+name+"\n")
 	text, _, _ := strings.Cut(rest, "=== RUN")
