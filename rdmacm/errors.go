@@ -154,7 +154,7 @@ func (e *RejectError) Error() string {
 	return fmt.Sprintf("rejected by the peer: %v", e.Reason)
 }
 
-// accepted says what the peer would accept, as far as it tells, or "".
+// accepted names the GID or the version that the peer would accept, if the peer tells, or is "".
 func (e *RejectError) accepted() string {
 	switch e.Reason {
 	case RejectInvalidGID, rejectInvalidAltGID:

@@ -10,7 +10,7 @@ import (
 // envDevices is the variable of the environment that chooses devices.
 const envDevices = "ADVERB_DEVICES"
 
-// choice is what the variable says: names of devices or of providers, or patterns of [path.Match], the first choice first.
+// choice is the value of the variable: names of devices or of providers, or patterns of [path.Match], the first choice first.
 // An empty one leaves everything as it is.
 type choice []string
 

@@ -52,7 +52,7 @@ func TestListOrSGEs(t *testing.T) {
 	wantBytes(t, "SGEs", theirs, 100, "threeonetwo")
 }
 
-// A fence makes a work request wait for READs and atomics before it. Here a WRITE passes on what a READ has brought.
+// A fence makes a work request wait for READs and atomics before it. Here a WRITE passes on the bytes that a READ has brought.
 func TestFence(t *testing.T) {
 	x, _, mine, theirs := connected(t)
 	copy(theirs.Bytes(), "read me")
@@ -158,7 +158,7 @@ func TestUnreliable(t *testing.T) {
 		x.Done()
 	}
 	send("lost")
-	// A WRITE needs no receive. When it is there, so has been what was sent before it.
+	// A WRITE needs no receive. It arrives behind the message that was sent before it.
 	x.Send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{mine.SGE(0, 4)}, Remote: theirs.Remote(4088)})
 	x.Done()
 	for theirs.Load32(4088) == 0 {
@@ -214,7 +214,7 @@ func TestLatePoller(t *testing.T) {
 	}
 }
 
-// A region is bytes: what they mean is a matter of the two programs.
+// A region is bytes: their meaning is a matter of the two programs.
 func TestFloats(t *testing.T) {
 	x, _, mine, theirs := connected(t)
 	for i, v := range []float64{1.5, -2, math.Pi} {

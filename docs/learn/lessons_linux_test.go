@@ -1,5 +1,5 @@
-// Package learn_test runs the lessons: every command in them, in a shell, and compares what it prints with what the page
-// says. With -update the pages and pictures are written anew.
+// Package learn_test runs the lessons: every command in them, in a shell, and compares its output with that in the page.
+// With -update the pages and pictures are written anew.
 package learn_test
 
 import (
@@ -83,7 +83,7 @@ func (l *lesson) shell(ctx context.Context, line string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a command to its end, and returns what a terminal would show.
+// run runs a command to its end, and returns its output, as a terminal would show it.
 func (l *lesson) run(line string) string {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
@@ -207,7 +207,7 @@ func (l *lesson) page(name, text string) string {
 	return fresh.String() + text[last:]
 }
 
-// lookAtSources has the cache of test results see what go build reads: a result holds until a source changes.
+// lookAtSources has the cache of test results see the sources that go build reads: a result holds until a source changes.
 func lookAtSources(t *testing.T) {
 	t.Helper()
 	files := 0

@@ -85,7 +85,7 @@ func System() *Clock {
 	return &Clock{since: func() time.Duration { return time.Since(start) }}
 }
 
-// Told returns a clock that says what it is told, for simulations. The time that now returns must not go back.
+// Told returns a clock that has its time from now, for simulations. The time that now returns must not go back.
 func Told(now func() time.Duration) *Clock { return &Clock{since: now} }
 
 // Now returns the time since the clock was made.

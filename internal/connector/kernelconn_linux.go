@@ -257,7 +257,7 @@ func (c *kernelConn) number() (uint32, error) {
 	return c.id.number, nil
 }
 
-// do carries out a command for the connection's ID. What its state does not allow fails with ErrState.
+// do carries out a command for the connection's ID. A command that the ID's state does not allow fails with ErrState.
 func (c *kernelConn) do(number uint32, command func(id uint32) any) error {
 	id, err := c.number()
 	if err != nil {

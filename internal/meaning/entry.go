@@ -60,7 +60,7 @@ var Kinds = []KindDesc{
 	{KindHeader, "Headers, with their bits", "BTH"},
 }
 
-// Entry says what one number or name means.
+// Entry is the meaning of one number or name.
 type Entry struct {
 	Kind   Kind   `json:"kind"`
 	Number int    `json:"number"` // -1 if the entry has a name alone
@@ -77,7 +77,7 @@ type Entry struct {
 	More    string   `json:"more,omitempty"`    // whole sentences
 	Causes  []string `json:"causes,omitempty"`  // the usual ones, the likeliest first
 	Checks  []string `json:"checks,omitempty"`  // steps
-	Tools   []string `json:"tools,omitempty"`   // what of adverb shows it
+	Tools   []string `json:"tools,omitempty"`   // commands of adverb that show it
 	Drawing string   `json:"drawing,omitempty"` // of bits
 
 	// Follows says that something else has failed before, and that its error is the one to look for.
@@ -137,7 +137,7 @@ func (e *Entry) Words() string {
 	return e.Name
 }
 
-// FollowsText is what is said of an entry with Follows.
+// FollowsText is the text for entries with Follows.
 const FollowsText = "This only follows another failure: look for the first error, in the log of this end and of the other."
 
 var theTable once[[]Entry]

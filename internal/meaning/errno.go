@@ -17,7 +17,7 @@ var errnoNames = []struct {
 	{111, "ECONNREFUSED", "Connection refused"}, {113, "EHOSTUNREACH", "No route to host"}, {121, "EREMOTEIO", "Remote I/O error"}, {524, "ENOTSUPP", "Unknown error 524"},
 }
 
-// callErrno is what an errno means as the result of one call.
+// callErrno is the meaning of an errno as the result of one call.
 type callErrno struct {
 	number int
 	brief  string
@@ -259,7 +259,7 @@ func errnoName(n int) (name, text string) {
 	return "", ""
 }
 
-// toolsOf are the commands that show what a call is about.
+// toolsOf are the commands that show the objects of a call.
 var toolsOf = map[string][]string{
 	"ibv_modify_qp": {"adverb gids lists a device's GIDs with their types and interfaces", "adverb explains a refused change in words: \"modify qp 0x000011: INIT->RTR: missing PATH_MTU\""},
 	"ibv_reg_mr":    {"adverb res mr"}, "ibv_create_qp": {"adverb res qp; adverb devinfo -v"}, "ibv_create_cq": {"adverb res cq; adverb devinfo -v"},

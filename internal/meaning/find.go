@@ -10,7 +10,7 @@ import (
 type Finding struct {
 	Entry
 	By   string `json:"by"`             // the piece of the text that names it
-	Note string `json:"note,omitempty"` // what the text says besides, such as the fields of a dump
+	Note string `json:"note,omitempty"` // further facts in the text, such as the fields of a dump
 
 	rank rank
 	at   int // where By stands in the text
@@ -30,7 +30,7 @@ const (
 	rankBare                // a number without a word beside it
 )
 
-// rule finds what it knows in a text.
+// rule finds entries of one kind of words in a text.
 type rule func(t *text) []Finding
 
 // rules in any order: ranks decide. Each is independent of the others, but for those of the last row, which a text that
@@ -91,8 +91,8 @@ func lower(s string) string {
 // maxText is as much of a text as Explain looks at.
 const maxText = 64 << 10
 
-// Explain returns what a text is about, the most telling first: a word, a kind and a number, or lines of a log. It
-// returns nothing if the text has nothing that the table knows.
+// Explain returns the entries that a text is about, the most telling first. The text is a word, a kind and a number, or
+// lines of a log. Explain returns nothing if the text has nothing that the table knows.
 func Explain(s string) []Finding {
 	s = strings.TrimSpace(s)
 	t := newText(s[:min(len(s), maxText)])
@@ -111,7 +111,7 @@ func Explain(s string) []Finding {
 	return unique(found)
 }
 
-// later puts what only follows another failure behind it.
+// later puts a finding that only follows another failure behind that failure.
 func later(a, b Finding) int {
 	switch {
 	case a.Follows == b.Follows:

@@ -7,8 +7,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/meaning"
 )
 
-// lines are what programs, libraries and kernels print when RDMA fails, with the entry that must be found first, and those
-// that must be found besides. The forms are those of public reports.
+// lines are printed by programs, libraries and kernels when RDMA fails. With each is the entry that must be found first,
+// and those that must be found besides. The forms are those of public reports.
 var lines = []struct {
 	program, line string
 	first         string // the title up to its name
@@ -116,7 +116,7 @@ var lines = []struct {
 	{"ibv_devinfo", "active_mtu:             1024 (3)", "mtu 3", []string{"setting: path_mtu"}},
 	{"ibv_asyncwatch", "async event (port 1) IBV_EVENT_PORT_ERR", "event 10", nil},
 
-	// what a user asks
+	// questions of users
 	{"", "12", "status 12", []string{"reject 12", "errno 12"}},
 	{"", "status 12", "status 12", nil}, {"", "wc 13", "status 13", nil}, {"", "wc status 13", "status 13", nil},
 	{"", "IBV_WC_RETRY_EXC_ERR", "status 12", nil}, {"", "retry_exc_err", "status 12", nil}, {"", "WCRetryExceeded", "status 12", nil},

@@ -141,7 +141,7 @@ func findCall(t *text) (found []Finding) {
 	return nil
 }
 
-// findErrnoAlone finds an errno that no call stands beside: what it means anywhere, and by each call.
+// findErrnoAlone finds an errno that no call stands beside: its meaning without a call, and those by each call.
 func findErrnoAlone(t *text) []Finding {
 	n, at, by, ok := errnoIn(t, errnoAlone)
 	if !ok || bareNumber.MatchString(t.lower) {

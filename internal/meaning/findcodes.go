@@ -81,7 +81,7 @@ func findDump(t *text) []Finding {
 	return append(found, finding(rankVendor, at, fmt.Sprintf("vendor_err 0x%02x of the dump", b[6]), KindVendor, int(b[6]))...)
 }
 
-// asked are further words for kinds, at the beginning of what a user asks.
+// asked are further words for kinds, at the beginning of a user's question.
 var asked = map[string]Kind{
 	"wc": KindStatus, "wcstatus": KindStatus, "wc_status": KindStatus, "completion": KindStatus, "vend": KindVendor, "vendor_err": KindVendor, "vendor_error": KindVendor, "vendor_code": KindVendor,
 	"synd": KindSyndrome, "rej": KindReject, "reason": KindReject, "rejected": KindReject, "rnr": KindRNR, "rnr_timer": KindRNR, "min_rnr_timer": KindRNR,
@@ -92,7 +92,7 @@ var asked = map[string]Kind{
 
 var askedForm = &pattern{text: `^([a-z][a-z_-]*?(?:[ -](?:timer|state|event|err|error|code|type))?)[\s:=#]+(?:code |err |error |number )?(-?(?:0x[0-9a-f]+|\d+))$`}
 
-// findAsked finds what is asked for by a kind and a number: "vendor 0x81".
+// findAsked finds the entry of a kind and a number: "vendor 0x81".
 func findAsked(t *text) []Finding {
 	m := askedForm.FindStringSubmatch(t.lower)
 	if m == nil {

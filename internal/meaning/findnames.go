@@ -68,7 +68,7 @@ var common = map[string]bool{
 	"timeout": true, "ttl": true, "mad": true, "success": true, "qkey": true, "lifespan": true, "hello": true, "secured": true, "acknowledge": true, "flush": true, "rnr": true,
 }
 
-// expected is what a program says of an event that did not come.
+// expected is the text of a program about an event that did not come.
 var expected = &pattern{text: `expected\s+rdma_cm_event_\w+`}
 
 // findNames finds names: of C, of counters, of headers, of settings.
@@ -131,7 +131,7 @@ func makePhrases() (list []phrase) {
 	return list
 }
 
-// findPhrases finds what programs print in words: "transport retry counter exceeded".
+// findPhrases finds entries that programs print in words: "transport retry counter exceeded".
 func findPhrases(t *text) (found []Finding) {
 	table := Table()
 	for _, p := range phrases() {

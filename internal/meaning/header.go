@@ -108,7 +108,7 @@ func layout(o wire.Opcode) string {
 	return strings.Join(append(parts, fmt.Sprint("ICRC ", wire.ICRCSize)), " | ")
 }
 
-// roles are what a packet of an opcode is, by its flags.
+// roles are the operations of packets, by the flags of their opcodes.
 var roles = []struct {
 	flag wire.OpcodeFlags
 	text string

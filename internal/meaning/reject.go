@@ -2,13 +2,13 @@ package meaning
 
 import "github.com/adverb-rdma/adverb/internal/wire"
 
-// rejects are the reasons of a REJ. What the additional information (ARI) holds is in info.
+// rejects are the reasons of a REJ.
 var rejects = []struct {
 	reason wire.RejReason
 	name   string // C's, without IB_CM_REJ_
 	phrase string // by which Linux prints it
 	brief  string
-	info   string
+	info   string // the contents of the additional information (ARI)
 	causes []string
 	checks []string
 	see    []string
@@ -61,7 +61,7 @@ var rejects = []struct {
 	{wire.RejVendorOptionNotSupported, "VENDOR_OPTION_NOT_SUPPORTED", "vendor option is not supported", "the peer does not support an option of a vendor", "", []string{"enhanced connection establishment (ECE) between cards of different vendors"}, nil, nil},
 }
 
-// RejectBrief returns what a reason of a REJ means, in one line. It returns "" for a reason that is not known.
+// RejectBrief returns the meaning of a reason of a REJ, in one line. It returns "" for a reason that is not known.
 func RejectBrief(reason uint16) string {
 	for i := range rejects {
 		if uint16(rejects[i].reason) == reason {

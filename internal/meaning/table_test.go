@@ -29,7 +29,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// What entries refer to is there.
+// Entries refer to entries, and to counters, that there are.
 func TestReferences(t *testing.T) {
 	var counters []string
 	for _, d := range verbs.CounterDescs() {
@@ -150,7 +150,7 @@ func FuzzExplain(f *testing.F) {
 	})
 }
 
-// What only follows a failure comes behind the failure, wherever it stands in a log.
+// A finding that only follows a failure comes behind the failure, wherever it stands in a log.
 func TestFollowersComeLast(t *testing.T) {
 	const flushed, failed = "Got completion with status=5 vendor err 249\n", "Got completion with status=12 vendor err 129\n"
 	for _, log := range []string{flushed + failed, failed + flushed} {
@@ -187,7 +187,7 @@ func TestWrap(t *testing.T) {
 
 const document = "../../docs/ERRORS.md"
 
-// docs/ERRORS.md is what the table says. The flag -update writes it.
+// docs/ERRORS.md is written from the table, by the flag -update.
 func TestDocument(t *testing.T) {
 	want := writeDocument()
 	if *update {

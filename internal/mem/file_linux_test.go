@@ -105,7 +105,7 @@ func TestRegFileLent(t *testing.T) {
 	l.Release()
 }
 
-// TestRegFileRefused: what a file does not have is not registered, and neither is a file that cannot be mapped so.
+// TestRegFileRefused: bytes that a file does not have are not registered, and neither is a file that cannot be mapped so.
 func TestRegFileRefused(t *testing.T) {
 	p := NewKeys(100, rand.Uint32).NewPD()
 	fd, _ := fileOf(t, 2, fileSeals)

@@ -72,7 +72,7 @@ func TestAttend(t *testing.T) {
 	}
 }
 
-// What the functions leave is worked off too: an answer to a message, and the answer to that.
+// Messages that the functions send are worked off too: an answer to a message, and the answer to that answer.
 func TestAttendAnswers(t *testing.T) {
 	o, _, b, works, _ := box(t)
 	back, _, _, backWorks, _ := box(t)

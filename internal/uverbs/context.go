@@ -29,7 +29,7 @@ type Memory interface {
 	// Register makes a region of length bytes from start on, whose first byte has the virtual address iova.
 	Register(c Caller, pd *verbs.PD, start, length, iova uint64, access verbs.Access) (*verbs.MR, error)
 	// RegisterOnDemand is Register for memory that the program may map and unmap meanwhile, which it need not have mapped
-	// yet: each access reaches what is mapped then.
+	// yet: each access reaches the pages that are mapped at that time.
 	RegisterOnDemand(c Caller, pd *verbs.PD, start, length, iova uint64, access verbs.Access) (*verbs.MR, error)
 	// Deregister ends a region.
 	Deregister(mr *verbs.MR) error

@@ -71,8 +71,8 @@ type region struct {
 	start, length, iova uint64
 }
 
-// Advise takes the advice of a program on memory that is registered on demand (ibv_advise_mr). It checks what Linux's rxe
-// checks. There is nothing to prefetch: a copy reaches the program's pages at once.
+// Advise takes the advice of a program on memory that is registered on demand (ibv_advise_mr). It makes the checks of
+// Linux's rxe. There is nothing to prefetch: a copy reaches the program's pages at once.
 func (c *Context) Advise(a uapi.AdviseMR) error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -88,7 +88,7 @@ func (c *Context) newQP(in *uapi.ExCreateQP) (*qp, error) {
 	return q, nil
 }
 
-// grantInline raises the QP's limit of inline data to what an element of its send queue has room for anyway, where SGEs
+// grantInline raises the QP's limit of inline data to the room that an element of its send queue has anyway, where SGEs
 // may stand instead. rxe grants as much, and rdma_xclient posts inline data without having asked for a limit.
 func (q *qp) grantInline() {
 	q.cap.MaxInlineData = max(q.cap.MaxInlineData, min(uapi.SGESize*q.cap.MaxSendSGE, maxInline))

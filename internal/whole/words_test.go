@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// words are what all peers of a node count in: the first by FETCH_ADD of 1, the second by CMP_SWAP from the
+// words are counters that all peers of a node share: the first counts by FETCH_ADD of 1, the second by CMP_SWAP from the
 // value that was seen last to a value that nobody else stores. So a linear order of all atomics is easily checked.
 type words struct {
 	n *node

@@ -27,8 +27,8 @@ func fetchSuite(ctx context.Context, work string) error {
 	return lab.NewSource(ctx, "rdma-core", "tests", work)
 }
 
-// reasons say why tests are skipped, by what their messages begin with. What the provider rxe of libibverbs has no function
-// for fails within the program, whatever the device says.
+// reasons say why tests are skipped, by the beginnings of their messages. A call for which the provider rxe of libibverbs has
+// no function fails within the program, whatever the device says.
 var reasons = []struct{ message, why string }{
 	{"Create XRCD is not supported", "XRC: rxe's provider has none"},
 	{"Device memory is not supported", "device memory: rxe's provider has none"},

@@ -16,7 +16,7 @@ type row struct {
 	// server are the server's own arguments.
 	server string
 	// port is where a server listens on TCP before its client starts. cm is where a server listens by the connection
-	// manager. ready is what a server prints before its client starts. Without all three there is one program alone.
+	// manager. ready is printed by a server before its client starts. Without all three there is one program alone.
 	port, cm int
 	ready    string
 	// peer is the client, if the client is another program.

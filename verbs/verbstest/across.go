@@ -230,7 +230,7 @@ func (c *remote) listen(a *Side) result {
 	}
 }
 
-// serve plays side B of each case that r asks for, on the device that use returns, and writes what happens to w.
+// serve plays side B of each case that r asks for, on the device that use returns, and writes messages and results to w.
 func serve(use func(set settings, anew bool) (*verbs.Device, settings, error), r io.Reader, w io.Writer) error {
 	known := map[string]Case{}
 	for _, cs := range Cases() {

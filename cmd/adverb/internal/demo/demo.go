@@ -1,4 +1,4 @@
-// Package demo has the command demo: demonstrations in one process, which say what happens. Two of them play both ends of
+// Package demo has the command demo: demonstrations in one process, told step by step. Two of them play both ends of
 // the read/write demonstration over loopback, with each step and each packet (demo.go, end.go, view.go, net.go). The others
 // are scenes of one thing each, on a network in memory and by a clock of their own (stage.go, props.go, scenes.go).
 package demo

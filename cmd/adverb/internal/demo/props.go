@@ -7,7 +7,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// What scenes have in common: QPs that are connected, regions, work requests and completions, each told when it is made.
+// The common parts of scenes: QPs that are connected, regions, work requests and completions, each told when it is made.
 
 // firstPSN are the first PSNs of the two directions. Programs draw them at random; these are easier to follow.
 const (

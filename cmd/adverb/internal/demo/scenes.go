@@ -143,7 +143,7 @@ func sceneLoss(s *stage) {
 	s.note("A's QP is in state %v", qa.State())
 }
 
-// tellWritten compares what was sent with what is there.
+// tellWritten compares the memory of a WRITE's target with its source.
 func (s *stage) tellWritten(src, dst *verbs.MR) {
 	if !bytes.Equal(src.Bytes(), dst.Bytes()) {
 		s.must(fmt.Errorf("what was written is not what is there"))

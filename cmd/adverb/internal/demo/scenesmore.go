@@ -139,7 +139,7 @@ func (s *stage) tellHeaders(b []byte) {
 	s.columns(len(b)-wire.ICRCSize, fmt.Sprintf("%x", b[len(b)-wire.ICRCSize:]), "ICRC, a checksum of all that routers leave as it is")
 }
 
-// columns prints a field of a header: where it is, its bytes, and what it is.
+// columns prints a field of a header: its offset, its bytes and its name.
 func (s *stage) columns(at int, bytes, what string) {
 	if !s.quiet {
 		fmt.Fprintf(s.w, "     %4d  %-16s  %s\n", at, bytes, what)

@@ -178,7 +178,7 @@ func (s *stage) paragraph(first, further, text string) {
 	}
 }
 
-// until lets time pass until done returns true. Nothing else happens meanwhile than what devices and network do.
+// until lets time pass until done returns true. Only devices and the network act meanwhile.
 func (s *stage) until(done func() bool) {
 	if !s.advance(done, forever) {
 		s.must(errors.New("nothing more happens, and the scene is not over"))
@@ -222,7 +222,7 @@ func (s *stage) advance(done func() bool, end time.Duration) bool {
 	return false
 }
 
-// poll takes what the host's CQ has, with the time.
+// poll takes the completions of the host's CQ, and notes the time.
 func (h *node) poll() {
 	var wc [1]verbs.WC
 	for must(h.cq.Poll(wc[:])) == 1 {

@@ -54,10 +54,10 @@ type flags struct {
 	host, redact  bool // --report, --redact
 }
 
-// redactFlag leaves out what a reader of a report need not know.
+// redactFlag leaves the addresses of devices out of a report.
 var redactFlag = cli.Flag{Long: "redact", Help: "print numbers in place of GUIDs and GIDs", Ours: true}
 
-// hostJSON is what --report prints with --json.
+// hostJSON is the output of --report with --json.
 type hostJSON struct {
 	Host    hostFacts    `json:"host"`
 	Devices []reportJSON `json:"devices"`

@@ -15,7 +15,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// hostFacts are what a maintainer needs to know of a host, beside its devices. They name no address and no user.
+// hostFacts are the facts of a host that a maintainer needs, beside its devices. They name no address and no user.
 type hostFacts struct {
 	Adverb   string   `json:"adverb"`
 	Go       string   `json:"go"`
@@ -29,7 +29,7 @@ type hostFacts struct {
 	Memlock  string   `json:"memlock,omitempty"` // the soft limit, in bytes
 }
 
-// cardFacts are what the kernel knows of a device.
+// cardFacts are the kernel's facts of a device.
 type cardFacts struct {
 	Driver string `json:"driver,omitempty"`
 	Board  string `json:"board_id,omitempty"`
@@ -143,8 +143,9 @@ func printFact(w io.Writer, name, value string) {
 	}
 }
 
-// redact replaces what tells devices and hosts apart: GUIDs and GIDs. Numbers stand for them, by which a reader sees which
-// are the same. The kind of a GID stays: an IPv4 address, one of a link, or another. It returns what to replace in texts.
+// redact replaces GUIDs and GIDs, which tell devices and hosts apart. Numbers stand for them, by which a reader sees which
+// are the same. The kind of a GID stays: an IPv4 address, one of a link, or another. redact returns pairs of an address and
+// its replacement, for texts.
 func (r *report) redact() (pairs []string) {
 	seen := map[any]byte{}
 	number := func(k any) byte {

@@ -187,7 +187,7 @@ func serveVerify(inv *cli.Invocation, name string, f *verifyFlags, c verbstest.C
 	return inv.Finish(err, func(err error) int { return inv.Fail(err, "") })
 }
 
-// verification gathers what a run shows.
+// verification gathers the results of a run.
 type verification struct {
 	inv   *cli.Invocation
 	json  bool
@@ -210,7 +210,7 @@ type caseJSON struct {
 	Why     string `json:"why,omitempty"`
 }
 
-// text leaves out of a text what is to be left out.
+// text replaces the addresses in a text, with --redact.
 func (v *verification) text(s string) string {
 	if v.texts == nil {
 		return s

@@ -73,7 +73,7 @@ func TestVerifyAcross(t *testing.T) {
 	}
 }
 
-// TestVerifyArguments: what cannot be run says why.
+// TestVerifyArguments: a run that is not possible says why.
 func TestVerifyArguments(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
@@ -111,7 +111,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestRedact: what was the same is the same, and what was not is not.
+// TestRedact: addresses that were the same have the same number, and others have others.
 func TestRedact(t *testing.T) {
 	gid := func(s string) verbs.GID { return verbs.GIDFromAddr(netip.MustParseAddr(s)) }
 	guid := verbs.GUID{1, 2, 3, 4, 5, 6, 7, 8}

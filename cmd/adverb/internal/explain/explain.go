@@ -1,5 +1,5 @@
-// Package explain has the command explain: what a number, a name or a line of a log means, why it comes, what to check,
-// and what shows it. All that it knows is in internal/meaning.
+// Package explain has the command explain, which says of a number, a name or a line of a log: its meaning, its causes, the
+// checks to make, and the commands that show it. All its knowledge is in internal/meaning.
 package explain
 
 import (
@@ -176,7 +176,7 @@ func line(e *meaning.Entry) string {
 
 const width = 100 // of the lines of answers
 
-// print prints what was found: the first in full, and others that are as telling.
+// print prints findings: the first in full, and others that are as telling.
 func print(inv *cli.Invocation, found []meaning.Finding) {
 	full := meaning.Leading(found)
 	for i := range full {
