@@ -9,6 +9,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
+// opJoin names the operation in errors.
+const opJoin = "join multicast group"
+
 // group is a multicast group that an ID has joined.
 type group struct {
 	addr netip.Addr
@@ -24,27 +27,26 @@ type groups []group
 // says how to send to the group, or EventMulticastError. The ID must have a device, from BindAddr
 // with an address or from ResolveAddr.
 func (id *ID) JoinMulticast(to netip.Addr) error {
-	const op = "join multicast group"
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	to = to.Unmap().WithZone("")
 	switch {
 	case id.state == stateClosed:
-		return id.error(op, verbs.ErrClosed)
+		return id.error(opJoin, verbs.ErrClosed)
 	case !id.ps.datagram():
-		return id.error(op, verbs.Errorf(verbs.ErrUnsupported, "%v has no groups: use RDMA_PS_UDP", id.ps))
+		return id.error(opJoin, verbs.Errorf(verbs.ErrUnsupported, "%v has no groups: use RDMA_PS_UDP", id.ps))
 	case id.agent == nil:
-		return id.error(op, verbs.Errorf(verbs.ErrState, "the ID has no device: call ResolveAddr, or BindAddr with an address of one, first"))
+		return id.error(opJoin, verbs.Errorf(verbs.ErrState, "the ID has no device: call ResolveAddr, or BindAddr with an address of one, first"))
 	case !to.IsMulticast():
-		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "%v is no multicast address", to))
+		return id.error(opJoin, verbs.Errorf(verbs.ErrInvalid, "%v is no multicast address", to))
 	case to.Is4() != id.local.Addr().Is4():
-		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "group %v and the ID's address %v are of different IP versions", to, id.local.Addr()))
+		return id.error(opJoin, verbs.Errorf(verbs.ErrInvalid, "group %v and the ID's address %v are of different IP versions", to, id.local.Addr()))
 	case id.groups.index(to) >= 0:
-		return id.error(op, verbs.Errorf(verbs.ErrBusy, "the ID is a member of %v already", to))
+		return id.error(opJoin, verbs.Errorf(verbs.ErrBusy, "the ID is a member of %v already", to))
 	}
 	d, err := id.conn.Join(to, id.options.tos)
 	if err != nil {
-		id.report(id.failed(EventMulticastError, op, statusInvalid, err))
+		id.report(id.failed(EventMulticastError, opJoin, statusInvalid, err))
 		return nil
 	}
 	id.groups = append(id.groups, group{addr: to})
@@ -76,7 +78,7 @@ func (id *ID) notJoined(addr netip.Addr, err error) {
 	if i := id.groups.index(addr); i >= 0 {
 		id.conn.Leave(addr)
 		id.groups = slices.Delete(id.groups, i, i+1)
-		id.report(id.failed(EventMulticastError, "join multicast group", statusInvalid, err))
+		id.report(id.failed(EventMulticastError, opJoin, statusInvalid, err))
 	}
 }
 
