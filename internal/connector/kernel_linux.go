@@ -274,6 +274,7 @@ func addrOf(b []byte) (netip.AddrPort, error) {
 
 // sockaddr writes an address for the kernel.
 func sockaddr(a netip.AddrPort) (b uapi.SockaddrStorage, size uint16) {
+	a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 	scope := uint32(0)
 	if zone := a.Addr().Zone(); zone != "" {
 		if ifi, err := net.InterfaceByName(zone); err == nil {

@@ -20,27 +20,46 @@ const (
 	SockaddrIBSize  = 48
 )
 
+// SockaddrSize returns the length in bytes of the sockaddr at the beginning of b, by its family. It is 0 for a family that
+// rdma_cm does not know, and for a sockaddr that is cut off.
+func SockaddrSize(b []byte) (size int) {
+	switch native.Uint16(b) {
+	case AFInet:
+		size = SockaddrInSize
+	case AFInet6:
+		size = SockaddrIn6Size
+	case AFIB:
+		size = SockaddrIBSize
+	}
+	if size > len(b) {
+		return 0
+	}
+	return size
+}
+
 // ErrFamily says that a sockaddr is of a family that has no IP address.
 var ErrFamily = errors.New("the address is not one of IP")
 
 // PutSockaddr writes an address, whose zone is the interface of number scope, and returns how many bytes that takes.
 func PutSockaddr(b []byte, a netip.AddrPort, scope uint32) int {
+	addr := a.Addr()
 	binary.BigEndian.PutUint16(b[2:], a.Port())
-	if addr := a.Addr().Unmap(); addr.Is4() {
+	if addr.Is4() {
 		native.PutUint16(b, AFInet)
 		copy(b[4:], addr.AsSlice())
 		return SockaddrInSize
 	}
 	native.PutUint16(b, AFInet6)
-	copy(b[8:], a.Addr().AsSlice())
+	copy(b[8:], addr.AsSlice())
 	native.PutUint32(b[24:], scope)
 	return SockaddrIn6Size
 }
 
-// Sockaddr reads an address, and the number of the interface that its zone stands for. It fails with ErrFamily for another family.
+// Sockaddr reads an address, and the number of the interface that its zone stands for. It fails with ErrFamily for a
+// sockaddr_ib.
 func Sockaddr(b []byte) (a netip.AddrPort, scope uint32, err error) {
-	if len(b) < SockaddrIn6Size {
-		return a, 0, errors.New("the address is cut off")
+	if SockaddrSize(b) == 0 {
+		return a, 0, errors.New("the address is of an unknown family, or cut off")
 	}
 	port := binary.BigEndian.Uint16(b[2:])
 	switch native.Uint16(b) {

@@ -2,6 +2,7 @@ package ucma
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"strconv"
@@ -10,61 +11,28 @@ import (
 	"github.com/adverb-rdma/adverb/internal/uapi"
 )
 
-// Families of addresses, as Linux numbers them, and what a sockaddr of each takes.
-const (
-	afInet, sizeInet   = 2, 16
-	afInet6, sizeInet6 = 10, 28
-	afIB, sizeIB       = 27, 48
-)
-
-// sockaddrSize returns how long a sockaddr is by its family. It is 0 for a family that rdma_cm does not know, and for a
-// sockaddr that does not fit.
-func sockaddrSize(b []byte) int {
-	size := map[uint16]int{afInet: sizeInet, afInet6: sizeInet6, afIB: sizeIB}[binary.NativeEndian.Uint16(b)]
-	if size > len(b) {
-		return 0
-	}
-	return size
-}
-
 // address reads a sockaddr.
 func address(b []byte) (netip.AddrPort, error) {
-	if sockaddrSize(b) == 0 {
+	a, scope, err := uapi.Sockaddr(b)
+	switch {
+	case errors.Is(err, uapi.ErrFamily):
+		return netip.AddrPort{}, syscall.EAFNOSUPPORT
+	case err != nil:
 		return netip.AddrPort{}, syscall.EINVAL
 	}
-	port := binary.BigEndian.Uint16(b[2:])
-	switch binary.NativeEndian.Uint16(b) {
-	case afInet:
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:])), port), nil
-	case afInet6:
-		addr := netip.AddrFrom16([16]byte(b[8:]))
-		if scope := binary.NativeEndian.Uint32(b[24:]); scope != 0 && (addr.IsLinkLocalUnicast() || addr.IsLinkLocalMulticast()) {
-			addr = addr.WithZone(strconv.FormatUint(uint64(scope), 10))
-		}
-		return netip.AddrPortFrom(addr, port), nil
+	if addr := a.Addr(); scope != 0 && (addr.IsLinkLocalUnicast() || addr.IsLinkLocalMulticast()) {
+		a = netip.AddrPortFrom(addr.WithZone(strconv.FormatUint(uint64(scope), 10)), a.Port())
 	}
-	return netip.AddrPort{}, syscall.EAFNOSUPPORT
+	return a, nil
 }
 
 // sockaddr is the opposite of address. It is empty for an ID that has no address yet.
 func sockaddr(a netip.AddrPort) []byte {
-	addr := a.Addr()
-	switch {
-	case !addr.IsValid():
+	if !a.IsValid() {
 		return nil
-	case addr.Is4():
-		b := make([]byte, sizeInet)
-		binary.NativeEndian.PutUint16(b, afInet)
-		binary.BigEndian.PutUint16(b[2:], a.Port())
-		copy(b[4:], addr.AsSlice())
-		return b
 	}
-	b := make([]byte, sizeInet6)
-	binary.NativeEndian.PutUint16(b, afInet6)
-	binary.BigEndian.PutUint16(b[2:], a.Port())
-	copy(b[8:], addr.AsSlice())
-	binary.NativeEndian.PutUint32(b[24:], scopeOf(addr.Zone()))
-	return b
+	b := make([]byte, uapi.SockaddrIn6Size)
+	return b[:uapi.PutSockaddr(b, a, scopeOf(a.Addr().Zone()))]
 }
 
 // scopeOf returns the number of the interface that a zone names.
@@ -101,7 +69,7 @@ func (f *File) bindAddr(k *call) error {
 	}
 	addr, err := address(in.Addr[:])
 	switch {
-	case in.Reserved != 0 || in.AddrSize == 0 || int(in.AddrSize) != sockaddrSize(in.Addr[:]):
+	case in.Reserved != 0 || in.AddrSize == 0 || int(in.AddrSize) != uapi.SockaddrSize(in.Addr[:]):
 		return syscall.EINVAL
 	case err != nil:
 		return err
@@ -134,7 +102,7 @@ func (f *File) resolveAddr(k *call) error {
 	if err := k.in(&in); err != nil {
 		return err
 	}
-	if in.Reserved != 0 || in.SrcSize != 0 && int(in.SrcSize) != sockaddrSize(in.SrcAddr[:]) || in.DstSize == 0 || int(in.DstSize) != sockaddrSize(in.DstAddr[:]) {
+	if in.Reserved != 0 || in.SrcSize != 0 && int(in.SrcSize) != uapi.SockaddrSize(in.SrcAddr[:]) || in.DstSize == 0 || int(in.DstSize) != uapi.SockaddrSize(in.DstAddr[:]) {
 		return syscall.EINVAL
 	}
 	return f.resolve(in.ID, in.SrcAddr[:], in.DstAddr[:])

@@ -32,7 +32,7 @@ func (f *File) joinIPMcast(k *call) error {
 	if err := k.in(&in); err != nil {
 		return err
 	}
-	if sockaddrSize(in.Addr[:]) == 0 {
+	if uapi.SockaddrSize(in.Addr[:]) == 0 {
 		return syscall.EINVAL
 	}
 	return f.join(k, in.Response, in.ID, in.UID, in.Addr[:])
@@ -43,7 +43,7 @@ func (f *File) joinMcast(k *call) error {
 	if err := k.in(&in); err != nil {
 		return err
 	}
-	if size := sockaddrSize(in.Addr[:]); size == 0 || int(in.AddrSize) != size {
+	if size := uapi.SockaddrSize(in.Addr[:]); size == 0 || int(in.AddrSize) != size {
 		return syscall.EINVAL
 	}
 	switch in.JoinFlags {

@@ -181,8 +181,8 @@ func (f *File) queryAddr(k *call, c *cmID, response uint64, form func(netip.Addr
 
 // sockaddrIB returns an address as a GID with the service that stands for the port.
 func sockaddrIB(c *cmID, a netip.AddrPort) []byte {
-	b := make([]byte, sizeIB)
-	binary.NativeEndian.PutUint16(b, afIB)
+	b := make([]byte, uapi.SockaddrIBSize)
+	binary.NativeEndian.PutUint16(b, uapi.AFIB)
 	if c.device() != nil {
 		g := gid(a)
 		binary.BigEndian.PutUint16(b[2:], wire.DefaultPKey)

@@ -260,7 +260,7 @@ func TestAddresses(t *testing.T) {
 	}
 	v4, v6 := in6(a.addr(false, 0)), in6(a.addr(true, 0))
 	id, _ := a.create(uapi.PSTCP)
-	for what, addr := range map[string]uapi.SockaddrIn6{"no family": {}, "a family that is none": family(v4, 1), "AF_IB, which does not fit": family(v4, afIB)} {
+	for what, addr := range map[string]uapi.SockaddrIn6{"no family": {}, "a family that is none": family(v4, 1), "AF_IB, which does not fit": family(v4, uapi.AFIB)} {
 		a.refused("BIND_IP: "+what, inval, uapi.CMBindIP, uapi.CMBindIPArg{ID: id, Addr: addr}, nil)
 		if what != "no family" {
 			a.refused("RESOLVE_IP from "+what, inval, uapi.CMResolveIP, uapi.CMResolveIPArg{ID: id, SrcAddr: addr, DstAddr: v4}, nil)
@@ -268,20 +268,20 @@ func TestAddresses(t *testing.T) {
 		a.refused("RESOLVE_IP to "+what, inval, uapi.CMResolveIP, uapi.CMResolveIPArg{ID: id, DstAddr: addr}, nil)
 		a.refused("JOIN_IP_MCAST: "+what, inval, uapi.CMJoinIPMcast, uapi.CMJoinIPMcastArg{Response: respAt, ID: id, Addr: addr}, &uapi.CMCreateResp{})
 	}
-	ib := uapi.CMBindArg{ID: id, AddrSize: sizeIB}
-	binary.NativeEndian.PutUint16(ib.Addr[:], afIB)
+	ib := uapi.CMBindArg{ID: id, AddrSize: uapi.SockaddrIBSize}
+	binary.NativeEndian.PutUint16(ib.Addr[:], uapi.AFIB)
 	a.refused("AF_IB", syscall.EAFNOSUPPORT, uapi.CMBind, ib, nil)
-	bind := uapi.CMBindArg{ID: id, AddrSize: sizeInet, Addr: storage(a.addr(false, 0))}
-	for what, c := range map[string]uapi.CMBindArg{"no size": {ID: id, Addr: bind.Addr}, "a wrong size": {ID: id, AddrSize: sizeInet6, Addr: bind.Addr}, "something reserved": {ID: id, AddrSize: sizeInet, Reserved: 1, Addr: bind.Addr}} {
+	bind := uapi.CMBindArg{ID: id, AddrSize: uapi.SockaddrInSize, Addr: storage(a.addr(false, 0))}
+	for what, c := range map[string]uapi.CMBindArg{"no size": {ID: id, Addr: bind.Addr}, "a wrong size": {ID: id, AddrSize: uapi.SockaddrIn6Size, Addr: bind.Addr}, "something reserved": {ID: id, AddrSize: uapi.SockaddrInSize, Reserved: 1, Addr: bind.Addr}} {
 		a.refused("BIND: "+what, inval, uapi.CMBind, c, nil)
 	}
 	for what, c := range map[string]uapi.CMResolveAddrArg{
 		"no size":            {DstAddr: bind.Addr},
-		"a wrong size":       {DstSize: sizeInet6, DstAddr: bind.Addr},
-		"a wrong source":     {DstSize: sizeInet, DstAddr: bind.Addr, SrcSize: sizeInet6, SrcAddr: bind.Addr},
-		"something reserved": {DstSize: sizeInet, DstAddr: bind.Addr, Reserved: 1},
-		"two versions of IP": {DstSize: sizeInet, DstAddr: bind.Addr, SrcSize: sizeInet6, SrcAddr: storage(a.addr(true, 0))},
-		"an address of AF_INET that is a broadcast": {DstSize: sizeInet, DstAddr: storage(netip.MustParseAddrPort("255.255.255.255:1"))},
+		"a wrong size":       {DstSize: uapi.SockaddrIn6Size, DstAddr: bind.Addr},
+		"a wrong source":     {DstSize: uapi.SockaddrInSize, DstAddr: bind.Addr, SrcSize: uapi.SockaddrIn6Size, SrcAddr: bind.Addr},
+		"something reserved": {DstSize: uapi.SockaddrInSize, DstAddr: bind.Addr, Reserved: 1},
+		"two versions of IP": {DstSize: uapi.SockaddrInSize, DstAddr: bind.Addr, SrcSize: uapi.SockaddrIn6Size, SrcAddr: storage(a.addr(true, 0))},
+		"an address of AF_INET that is a broadcast": {DstSize: uapi.SockaddrInSize, DstAddr: storage(netip.MustParseAddrPort("255.255.255.255:1"))},
 	} {
 		c.ID = id
 		a.refused("RESOLVE_ADDR: "+what, inval, uapi.CMResolveAddr, c, nil)

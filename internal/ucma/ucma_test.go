@@ -93,9 +93,9 @@ func TestConnection(t *testing.T) {
 func TestNewForms(t *testing.T) {
 	for _, ipv6 := range []bool{false, true} {
 		a, b := two(t)
-		size := uint16(sizeInet)
+		size := uint16(uapi.SockaddrInSize)
 		if ipv6 {
-			size = sizeInet6
+			size = uapi.SockaddrIn6Size
 		}
 		l, luid := b.create(uapi.PSTCP)
 		b.do(uapi.CMBind, uapi.CMBindArg{ID: l, AddrSize: size, Addr: storage(b.addr(ipv6, 0))}, nil)
@@ -132,7 +132,7 @@ func TestNewForms(t *testing.T) {
 		}
 		var g uapi.CMQueryAddrResp
 		a.do(uapi.CMQuery, uapi.CMQueryArg{Response: respAt, ID: x, Option: uapi.CMQueryGID}, &g)
-		if g.SrcSize != sizeIB || !bytes.Equal(g.SrcAddr[8:24], src[:]) || !bytes.Equal(g.DstAddr[8:24], dst[:]) ||
+		if g.SrcSize != uapi.SockaddrIBSize || !bytes.Equal(g.SrcAddr[8:24], src[:]) || !bytes.Equal(g.DstAddr[8:24], dst[:]) ||
 			binary.BigEndian.Uint64(g.DstAddr[24:]) != 0x01060000|uint64(at.Port()) {
 			t.Errorf("GIDs: got %x and %x", g.SrcAddr[:48], g.DstAddr[:48])
 		}
@@ -594,13 +594,13 @@ func TestMulticast(t *testing.T) {
 		t.Errorf("join: got %d of %d, %+v", ev.ID, ev.UID, u)
 	}
 	second := netip.MustParseAddrPort("239.1.2.4:0")
-	a.do(uapi.CMJoinMcast, uapi.CMJoinMcastArg{Response: respAt, UID: 101, ID: x, AddrSize: sizeInet, JoinFlags: sendOnlyFullMember, Addr: storage(second)}, &resp)
+	a.do(uapi.CMJoinMcast, uapi.CMJoinMcastArg{Response: respAt, UID: 101, ID: x, AddrSize: uapi.SockaddrInSize, JoinFlags: sendOnlyFullMember, Addr: storage(second)}, &resp)
 	if resp.ID == first {
 		t.Error("two groups have one number")
 	}
 	<-a.f.Readable()
 	a.refused("a group twice", syscall.EBUSY, uapi.CMJoinIPMcast, uapi.CMJoinIPMcastArg{Response: respAt, UID: 102, ID: x, Addr: in6(group)}, &uapi.CMCreateResp{})
-	a.refused("an unknown flag", syscall.EINVAL, uapi.CMJoinMcast, uapi.CMJoinMcastArg{Response: respAt, ID: x, AddrSize: sizeInet, JoinFlags: 2, Addr: storage(group)}, &uapi.CMCreateResp{})
+	a.refused("an unknown flag", syscall.EINVAL, uapi.CMJoinMcast, uapi.CMJoinMcastArg{Response: respAt, ID: x, AddrSize: uapi.SockaddrInSize, JoinFlags: 2, Addr: storage(group)}, &uapi.CMCreateResp{})
 	a.refused("a wrong size", syscall.EINVAL, uapi.CMJoinMcast, uapi.CMJoinMcastArg{Response: respAt, ID: x, AddrSize: 28, Addr: storage(group)}, &uapi.CMCreateResp{})
 	a.refused("no group", syscall.EINVAL, uapi.CMJoinIPMcast, uapi.CMJoinIPMcastArg{Response: respAt, ID: x, Addr: in6(b.addr(false, 0))}, &uapi.CMCreateResp{})
 
