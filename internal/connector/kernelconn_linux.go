@@ -308,7 +308,7 @@ func (c *kernelConn) RejectFor(wire.RejReason, []byte) error { return c.Reject(n
 
 // Established implements Conn.
 func (c *kernelConn) Established() error {
-	return c.do(uapi.CMNotify, func(id uint32) any { return uapi.CMNotifyArg{ID: id, Event: uapi.EventCommEst} })
+	return c.do(uapi.CMNotify, func(id uint32) any { return uapi.CMNotifyArg{ID: id, Event: uint32(verbs.EventCommEst)} })
 }
 
 // Disconnect implements Conn.

@@ -19,6 +19,3 @@ const (
 	CMEventAddrChange
 	CMEventTimewaitExit
 )
-
-// EventCommEst is the event of a QP that CMNotify passes on: IB_EVENT_COMM_EST.
-const EventCommEst = 4
