@@ -40,15 +40,20 @@ func (l *Lib) GUID(d Ref[Device]) (guid [8]byte, err error) {
 
 // Open opens a device.
 func (l *Lib) Open(d Ref[Device]) (Ref[Context], error) {
-	return made(func(s *scratch) (Ref[Context], error) { return pointer[Context](s, l.openDevice, d.at) })
+	return create[Context](l.openDevice, d.at)
 }
 
 // Close closes a device.
-func (l *Lib) Close(c Ref[Context]) error { return l.destroy(l.closeDevice, c.at) }
+func (l *Lib) Close(c Ref[Context]) error { return do(l.closeDevice, c.at) }
 
-// destroy calls a function that has an object and nothing else as argument.
-func (l *Lib) destroy(fn function, object uintptr) error {
-	return once(func(s *scratch) error { return s.status(fn, object) })
+// create calls a function that returns an object. None of its arguments is memory of the call.
+func create[T any](fn function, args ...uintptr) (Ref[T], error) {
+	return made(func(s *scratch) (Ref[T], error) { return pointer[T](s, fn, args...) })
+}
+
+// do calls a function that returns a status. None of its arguments is memory of the call.
+func do(fn function, args ...uintptr) error {
+	return once(func(s *scratch) error { return s.status(fn, args...) })
 }
 
 // fill calls a function that fills in a T, whose address is the last argument but those of after.
@@ -105,11 +110,11 @@ func (l *Lib) QueryPKey(c Ref[Context], port, index int) ([2]byte, error) {
 
 // AllocPD makes a protection domain.
 func (l *Lib) AllocPD(c Ref[Context]) (Ref[PD], error) {
-	return made(func(s *scratch) (Ref[PD], error) { return pointer[PD](s, l.allocPD, c.at) })
+	return create[PD](l.allocPD, c.at)
 }
 
 // DeallocPD frees a protection domain.
-func (l *Lib) DeallocPD(p Ref[PD]) error { return l.destroy(l.deallocPD, p.at) }
+func (l *Lib) DeallocPD(p Ref[PD]) error { return do(l.deallocPD, p.at) }
 
 // base is the address of memory that its owner has pinned, or that is none of Go's.
 func base(pinned []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(pinned))) }
@@ -119,20 +124,16 @@ func Base(b []byte) uint64 { return uint64(base(b)) }
 
 // RegMR registers b, whose first byte is to have the address iova. b is pinned or outside Go's memory until DeregMR.
 func (l *Lib) RegMR(p Ref[PD], b []byte, iova uint64, access uint32) (Ref[MR], error) {
-	return made(func(s *scratch) (Ref[MR], error) {
-		return pointer[MR](s, l.regMR, p.at, base(b), uintptr(len(b)), uintptr(iova), uintptr(access))
-	})
+	return create[MR](l.regMR, p.at, base(b), uintptr(len(b)), uintptr(iova), uintptr(access))
 }
 
 // RegDmabufMR registers n bytes of a dma-buf from offset on, whose first byte is to have the address iova.
 func (l *Lib) RegDmabufMR(p Ref[PD], fd int, offset uint64, n int, iova uint64, access uint32) (Ref[MR], error) {
-	return made(func(s *scratch) (Ref[MR], error) {
-		return pointer[MR](s, l.regDmabufMR, p.at, uintptr(offset), uintptr(n), uintptr(iova), uintptr(fd), uintptr(access))
-	})
+	return create[MR](l.regDmabufMR, p.at, uintptr(offset), uintptr(n), uintptr(iova), uintptr(fd), uintptr(access))
 }
 
 // DeregMR ends a registration.
-func (l *Lib) DeregMR(m Ref[MR]) error { return l.destroy(l.deregMR, m.at) }
+func (l *Lib) DeregMR(m Ref[MR]) error { return do(l.deregMR, m.at) }
 
 // Results of ibv_rereg_mr (enum ibv_rereg_mr_err_code). Others are failures on the way.
 const (
@@ -161,39 +162,36 @@ func (l *Lib) ReregMR(m Ref[MR], flags int, p Ref[PD], b []byte, access uint32) 
 
 // AllocMW makes a memory window of a type.
 func (l *Lib) AllocMW(p Ref[PD], kind int) (Ref[MW], error) {
-	fn := function{"ibv_alloc_mw", p.P().context.P().ops.AllocMW}
-	return made(func(s *scratch) (Ref[MW], error) { return pointer[MW](s, fn, p.at, uintptr(kind)) })
+	return create[MW](function{"ibv_alloc_mw", p.P().context.P().ops.AllocMW}, p.at, uintptr(kind))
 }
 
 // DeallocMW frees a memory window.
 func (l *Lib) DeallocMW(m Ref[MW]) error {
-	return l.destroy(function{"ibv_dealloc_mw", m.P().context.P().ops.DeallocMW}, m.at)
+	return do(function{"ibv_dealloc_mw", m.P().context.P().ops.DeallocMW}, m.at)
 }
 
 // CreateCompChannel makes a completion channel.
 func (l *Lib) CreateCompChannel(c Ref[Context]) (Ref[CompChannel], error) {
-	return made(func(s *scratch) (Ref[CompChannel], error) { return pointer[CompChannel](s, l.createCompChannel, c.at) })
+	return create[CompChannel](l.createCompChannel, c.at)
 }
 
 // DestroyCompChannel ends a completion channel.
 func (l *Lib) DestroyCompChannel(c Ref[CompChannel]) error {
-	return l.destroy(l.destroyCompChannel, c.at)
+	return do(l.destroyCompChannel, c.at)
 }
 
 // CreateCQ makes a CQ whose events come by a channel.
 func (l *Lib) CreateCQ(c Ref[Context], entries int, ch Ref[CompChannel]) (Ref[CQ], error) {
-	return made(func(s *scratch) (Ref[CQ], error) {
-		return pointer[CQ](s, l.createCQ, c.at, uintptr(entries), 0, ch.at, 0)
-	})
+	return create[CQ](l.createCQ, c.at, uintptr(entries), 0, ch.at, 0)
 }
 
 // ResizeCQ gives a CQ another size.
 func (l *Lib) ResizeCQ(c Ref[CQ], entries int) error {
-	return once(func(s *scratch) error { return s.status(l.resizeCQ, c.at, uintptr(entries)) })
+	return do(l.resizeCQ, c.at, uintptr(entries))
 }
 
 // DestroyCQ destroys a CQ. It waits until the events that were taken are acknowledged.
-func (l *Lib) DestroyCQ(c Ref[CQ]) error { return l.destroy(l.destroyCQ, c.at) }
+func (l *Lib) DestroyCQ(c Ref[CQ]) error { return do(l.destroyCQ, c.at) }
 
 // CQEvents calls visit for each event of a channel that is there. The channel's descriptor does not block. The CQ is not
 // destroyed before visit has returned.
@@ -273,7 +271,7 @@ func (l *Lib) QueryQP(q Ref[QP], mask uint32) (QPAttr, error) {
 }
 
 // DestroyQP destroys a QP.
-func (l *Lib) DestroyQP(q Ref[QP]) error { return l.destroy(l.destroyQP, q.at) }
+func (l *Lib) DestroyQP(q Ref[QP]) error { return do(l.destroyQP, q.at) }
 
 // CreateSRQ makes an SRQ.
 func (l *Lib) CreateSRQ(p Ref[PD], attr SRQAttr) (Ref[SRQ], error) {
@@ -293,7 +291,7 @@ func (l *Lib) QuerySRQ(q Ref[SRQ]) (SRQAttr, error) {
 }
 
 // DestroySRQ destroys an SRQ.
-func (l *Lib) DestroySRQ(q Ref[SRQ]) error { return l.destroy(l.destroySRQ, q.at) }
+func (l *Lib) DestroySRQ(q Ref[SRQ]) error { return do(l.destroySRQ, q.at) }
 
 // CreateAH makes an address handle.
 func (l *Lib) CreateAH(p Ref[PD], attr AHAttr) (Ref[AH], error) {
@@ -301,7 +299,7 @@ func (l *Lib) CreateAH(p Ref[PD], attr AHAttr) (Ref[AH], error) {
 }
 
 // DestroyAH destroys an address handle.
-func (l *Lib) DestroyAH(a Ref[AH]) error { return l.destroy(l.destroyAH, a.at) }
+func (l *Lib) DestroyAH(a Ref[AH]) error { return do(l.destroyAH, a.at) }
 
 // AttachMcast attaches a QP to a multicast group, and DetachMcast undoes that.
 func (l *Lib) AttachMcast(q Ref[QP], gid [16]byte, lid uint16) error {
