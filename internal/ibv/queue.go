@@ -13,6 +13,14 @@ const Batch = 16
 // sgesOf is how many SGEs the memory of a queue holds whose work requests have up to most each.
 func sgesOf(most int) int { return max(most, 1) * 4 }
 
+// listOf is the list of the n SGEs from at on: C's null pointer where there are none.
+func listOf(sges []SGE, at, n int) Ref[SGE] {
+	if n == 0 {
+		return Ref[SGE]{}
+	}
+	return first(sges[at:])
+}
+
 // SendQueue is memory in which C finds the work requests of a QP's send queue. It has one user at a time.
 type SendQueue struct {
 	WRs    []SendWR // Batch of them
@@ -54,11 +62,7 @@ func (s *SendQueue) Free() { s.block.give() }
 // SetSGEs gives work request i the n SGEs from at on.
 func (s *SendQueue) SetSGEs(i, at, n int) {
 	w := &s.WRs[i]
-	w.numSGE = int32(n)
-	w.sgList = Ref[SGE]{}
-	if n > 0 {
-		w.sgList = first(s.SGEs[at:])
-	}
+	w.numSGE, w.sgList = int32(n), listOf(s.SGEs, at, n)
 }
 
 // SetAH says where the datagram goes.
@@ -164,11 +168,7 @@ func (r *RecvQueue) Free() { r.block.give() }
 // SetSGEs gives work request i the n SGEs from at on.
 func (r *RecvQueue) SetSGEs(i, at, n int) {
 	w := &r.WRs[i]
-	w.numSGE = int32(n)
-	w.sgList = Ref[SGE]{}
-	if n > 0 {
-		w.sgList = first(r.SGEs[at:])
-	}
+	w.numSGE, w.sgList = int32(n), listOf(r.SGEs, at, n)
 }
 
 // Post posts the first n work requests, and returns how many of them are posted.
