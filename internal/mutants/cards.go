@@ -10,7 +10,7 @@ var cardMutants = []mutant{
 	{"an SGE of no bytes is handed to C", native + "post.go",
 		"s.Length > 0 { // 0 is 2^31 to some", "true { // 0 is 2^31 to some", "./provider/native", "TestListOfMany"},
 	{"a receive's SGE of no bytes is handed to C", native + "post.go",
-		"if s := &w.SGList[i]; s.Length > 0 {\n					r.mem", "if s := &w.SGList[i]; true {\n					r.mem", "./provider/native", "TestEmptySGEs"},
+		"s.Length > 0 { // 0 is 2^31 to some", "true { // 0 is 2^31 to some", "./provider/native", "TestEmptySGEs"},
 	{"the completions of a QP go with it", native + "cq.go",
 		"	for !c.closed {\n		got", "	for false {\n		got", "./provider/native", "TestCompletionsOutlive"},
 	{"completions that were kept come last", native + "cq.go",

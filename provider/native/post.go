@@ -84,12 +84,7 @@ func (q *qp) fill(wrs []verbs.SendWR) (n int, binds bool, err error) {
 		case len(w.SGList) > len(mem.SGEs)-sge:
 			return n, binds, nil
 		default:
-			for i := range w.SGList {
-				if s := &w.SGList[i]; s.Length > 0 { // 0 is 2^31 to some
-					mem.SGEs[sge] = ibv.SGE{Addr: s.Addr, Length: s.Length, LKey: uint32(s.LKey)}
-					sge++
-				}
-			}
+			sge += putSGEs(mem.SGEs[sge:], w.SGList)
 		}
 		c.WRID, c.Opcode, c.SendFlags, c.Imm = w.ID, uint32(w.Op), uint32(w.Flags), network(w.Imm)
 		switch w.Op {
@@ -115,6 +110,17 @@ func (q *qp) fill(wrs []verbs.SendWR) (n int, binds bool, err error) {
 		n++
 	}
 	return n, binds, nil
+}
+
+// putSGEs writes the SGEs of a work request where C finds them, but for those of no bytes, and returns how many it wrote.
+func putSGEs(to []ibv.SGE, list []verbs.SGE) (n int) {
+	for i := range list {
+		if s := &list[i]; s.Length > 0 { // 0 is 2^31 to some
+			to[n] = ibv.SGE{Addr: s.Addr, Length: s.Length, LKey: uint32(s.LKey)}
+			n++
+		}
+	}
+	return n
 }
 
 // gather copies the inline data of a work request to the memory from at on, and returns how many bytes they are, or -1 if
@@ -196,15 +202,10 @@ func (r *recvQueue) post(wrs []verbs.RecvWR) (done int, err error) {
 			if len(w.SGList) > len(r.mem.SGEs)-sge {
 				break
 			}
-			first := sge
-			for i := range w.SGList {
-				if s := &w.SGList[i]; s.Length > 0 {
-					r.mem.SGEs[sge] = ibv.SGE{Addr: s.Addr, Length: s.Length, LKey: uint32(s.LKey)}
-					sge++
-				}
-			}
+			k := putSGEs(r.mem.SGEs[sge:], w.SGList)
 			r.mem.WRs[n].WRID = w.ID
-			r.mem.SetSGEs(n, first, sge-first)
+			r.mem.SetSGEs(n, sge, k)
+			sge += k
 			n++
 		}
 		posted, err := r.mem.Post(n)
