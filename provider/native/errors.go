@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -69,17 +71,11 @@ func lockFault(err error, n int) error {
 	if !errors.Is(err, syscall.ENOMEM) {
 		return fault(err)
 	}
-	var r syscall.Rlimit
-	if gerr := syscall.Getrlimit(rlimitMemlock, &r); gerr != nil || r.Cur == rlimInfinity {
+	var r unix.Rlimit
+	if gerr := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); gerr != nil || r.Cur == unix.RLIM_INFINITY {
 		return verbs.Errorf(verbs.ErrLimit, "%w: the host or the device has no memory for %d bytes more", err, n)
 	}
 	return verbs.Errorf(verbs.ErrLimit,
 		"%w: %d bytes are to be pinned, and RLIMIT_MEMLOCK allows %d in all: raise it (ulimit -l, LimitMEMLOCK= of systemd, memlock of limits.conf), or give the process CAP_IPC_LOCK",
 		err, n, r.Cur)
 }
-
-// Constants that package syscall does not have.
-const (
-	rlimitMemlock = 8
-	rlimInfinity  = ^uint64(0)
-)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/adverb-rdma/adverb/internal/ibv"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -47,11 +49,11 @@ func (f *feed) watch(fd int, drain func() error) (*os.File, error) {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	// The library closes its descriptor, and the poller needs one that stays: a second one.
-	own, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, 0)
-	if errno != 0 {
-		return nil, os.NewSyscallError("fcntl", errno)
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
 	}
-	file := os.NewFile(own, "rdma events")
+	file := os.NewFile(uintptr(own), "rdma events")
 	conn, err := file.SyscallConn()
 	if err != nil {
 		return nil, errors.Join(err, file.Close())

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/adverb-rdma/adverb/internal/ibv"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -222,11 +224,11 @@ func TestMemlock(t *testing.T) {
 	f := fake(t)
 	p := newPair(t, f, fakeName)
 	var was syscall.Rlimit
-	check(t, syscall.Getrlimit(rlimitMemlock, &was))
+	check(t, syscall.Getrlimit(unix.RLIMIT_MEMLOCK, &was))
 	limit := was
 	limit.Cur = min(was.Max, 1<<16)
-	check(t, syscall.Setrlimit(rlimitMemlock, &limit))
-	defer syscall.Setrlimit(rlimitMemlock, &was)
+	check(t, syscall.Setrlimit(unix.RLIMIT_MEMLOCK, &limit))
+	defer syscall.Setrlimit(unix.RLIMIT_MEMLOCK, &was)
 	f.fail("ibv_reg_mr_iova2", int32(syscall.ENOMEM))
 	_, err := p.pd.AllocMR(1<<20, 0)
 	wantErr(t, "over the limit", err, verbs.ErrLimit, "1048576 bytes are to be pinned, and RLIMIT_MEMLOCK allows 65536 in all", "ulimit -l", "CAP_IPC_LOCK")
