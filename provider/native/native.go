@@ -3,6 +3,7 @@
 package native
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -72,9 +73,14 @@ func (p *provider) Devices() (infos []verbs.DeviceInfo, err error) {
 		return true
 	})
 	if err == nil && len(kernel) > 0 {
-		err = fmt.Errorf("libibverbs has no driver for %s: install ibverbs-providers (Debian, Ubuntu) or rdma-core", strings.Join(kernel, ", "))
+		err = noDriver(strings.Join(kernel, ", "))
 	}
 	return infos, fault(err)
+}
+
+// noDriver is the error for devices that the kernel has and libibverbs does not list. It names the packages.
+func noDriver(devices string) error {
+	return fmt.Errorf("libibverbs has no driver for %s: install ibverbs-providers (Debian, Ubuntu) or rdma-core", devices)
 }
 
 // describe returns the entry of a device in the list.
@@ -139,7 +145,7 @@ func (p *provider) Open(name string) (verbs.ProviderDevice, error) {
 		return nil, err
 	}
 	var d *device
-	oerr := fmt.Errorf("libibverbs has no driver for it: install ibverbs-providers (Debian, Ubuntu) or rdma-core")
+	oerr := noDriver("it")
 	err = l.Devices(func(r ibv.Ref[ibv.Device]) bool {
 		if text(r.P().Name[:]) != name {
 			return true
@@ -147,7 +153,7 @@ func (p *provider) Open(name string) (verbs.ProviderDevice, error) {
 		d, oerr = open(l, r)
 		return false
 	})
-	if err = errors.Join(err, oerr); err != nil {
+	if err = cmp.Or(err, oerr); err != nil {
 		return nil, fault(err)
 	}
 	return d, nil

@@ -126,6 +126,10 @@ func TestNoDevices(t *testing.T) {
 	if _, err = p.Open("mlx5_0"); err == nil || !strings.Contains(err.Error(), "has no driver") {
 		t.Errorf("open a device without a driver: %v", err)
 	}
+	f.fail("ibv_get_device_list", int32(syscall.ENOMEM))
+	if _, err = p.Open(fakeName); !errors.Is(err, syscall.ENOMEM) || strings.Contains(err.Error(), "driver") {
+		t.Errorf("open where the library cannot list devices: %v", err)
+	}
 }
 
 // TestOldLibrary: a library that lacks a symbol says so.
