@@ -138,39 +138,38 @@ func TestNativeTools(t *testing.T) {
 		{"write_bw -R", "write_bw -R -d DEVICE -n 50 -p PORT", "write_bw -R -d DEVICE -n 50 -p PORT THERE"},
 	} {
 		for _, server := range []string{nativeServes, "adverb"} {
-			s := scenario{family: nativeFamily, program: program.name, server: server, mtu: l.MTU(), on: l, check: packetRules{oneWay: true}}
+			s := scenario{family: nativeFamily, program: program.name, server: server, mtu: l.MTU(), variant: "RoCE", on: l, check: packetRules{oneWay: true}}
 			s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
 				port := nextPort()
-				guest := func(line string, peer Side) []string {
-					return append([]string{nativeBinary}, words(line, port, g.Device, g, peer)...)
+				inGuest := func(line string) *Process {
+					return start(ctx, t, g, append([]string{nativeBinary}, words(line, port, g.Device, g, h)...)...)
 				}
-				host := func(line string, peer Side) []string {
-					return append([]string{h.bin}, words(line, port, h.Device(false), h, peer)...)
+				here := func(line string) *Process {
+					return start(ctx, t, h, append([]string{h.bin}, words(line, port, h.Device(false), h, g)...)...)
 				}
-				var srv *Process
-				if server == nativeServes {
-					srv = start(ctx, t, g, guest(program.server, h)...)
-				} else {
-					srv = start(ctx, t, h, host(program.server, g)...)
+				serve, ask := inGuest, here
+				if server == "adverb" {
+					serve, ask = here, inGuest
 				}
-				for {
-					var cli *Process
-					if server == nativeServes {
-						cli = start(ctx, t, h, host(program.client, g)...)
-					} else {
-						cli = start(ctx, t, g, guest(program.client, h)...)
-					}
-					res, err := cli.Wait()
-					if err == nil && res.Status.Code != 0 && strings.Contains(res.Stdout+res.Stderr, "refused") && ctx.Err() == nil {
-						continue // the server does not listen yet
-					}
-					if _, err := ends(srv, cli); err != nil {
-						t.Fatal(err)
-					}
-					return
-				}
+				converse(ctx, t, serve(program.server), func() *Process { return ask(program.client) })
 			})
 		}
+	}
+}
+
+// converse starts clients until the server listens for one, and waits until both ends have ended well.
+func converse(ctx context.Context, t *testing.T, srv *Process, client func() *Process) {
+	t.Helper()
+	for {
+		cli := client()
+		res, err := cli.Wait()
+		if err == nil && res.Status.Code != 0 && strings.Contains(res.Stdout+res.Stderr, "refused") && ctx.Err() == nil {
+			continue // the server does not listen yet
+		}
+		if _, err := ends(srv, cli); err != nil {
+			t.Fatal(err)
+		}
+		return
 	}
 }
 
@@ -206,18 +205,7 @@ func TestNativeSiw(t *testing.T) {
 			if program.server == "adverb" {
 				serve, ask = here, inGuest
 			}
-			srv := serve(program.serves)
-			for {
-				cli := ask(program.client)
-				res, err := cli.Wait()
-				if err == nil && res.Status.Code != 0 && strings.Contains(res.Stdout+res.Stderr, "refused") && ctx.Err() == nil {
-					continue // the server does not listen yet
-				}
-				if _, err := ends(srv, cli); err != nil {
-					t.Fatalf("%v\n%s\n%s", err, srv.Report(), cli.Report())
-				}
-				return
-			}
+			converse(ctx, t, serve(program.serves), func() *Process { return ask(program.client) })
 		})
 	}
 }
