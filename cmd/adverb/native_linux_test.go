@@ -19,7 +19,7 @@ import (
 
 // withCards builds the tool that has cards, and skips the test where there is no libibverbs for it to drive. Under
 // "adverb run" the cards are software devices, which rdma-core's own library reaches as those of a kernel.
-func withCards(t *testing.T) (file string) {
+func withCards(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("it builds the tool anew: not in the short tests")
@@ -41,8 +41,14 @@ func withCards(t *testing.T) (file string) {
 	case lacks != "":
 		t.Skip("missing: ", lacks)
 	}
-	file = filepath.Join(t.TempDir(), "adverb-native")
-	build := exec.Command("go", "build", "-tags", "adverb_native", "-o", file, ".")
+	return built(t, "adverb_native")
+}
+
+// built builds the tool with build tags, or without for none.
+func built(t *testing.T, tags string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "adverb")
+	build := exec.Command("go", "build", "-tags", tags, "-o", file, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build, err, out)
@@ -68,13 +74,7 @@ func TestStatic(t *testing.T) {
 	if !interpreter(withCards(t)) {
 		t.Error("the tool with cards is static, so its library cannot be loaded")
 	}
-	file := filepath.Join(t.TempDir(), "adverb")
-	build := exec.Command("go", "build", "-o", file, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", build, err, out)
-	}
-	if interpreter(file) {
+	if interpreter(built(t, "")) {
 		t.Error("the tool without cards is dynamic: it does not start in an empty container")
 	}
 }
