@@ -3,7 +3,6 @@
 package ibv
 
 import (
-	"fmt"
 	"syscall"
 	"unsafe"
 )
@@ -118,6 +117,3 @@ func made[T any](f func(*scratch) (Ref[T], error)) (r Ref[T], err error) {
 	})
 	return r, err
 }
-
-// String prints the address, for messages.
-func (r Ref[T]) String() string { return fmt.Sprintf("%#x", r.at) }

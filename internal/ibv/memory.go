@@ -14,9 +14,6 @@ import (
 // not move, and the garbage collector does not look at it. The zero Ref is C's null pointer.
 type Ref[T any] struct{ at uintptr }
 
-// IsNil reports whether r is C's null pointer.
-func (r Ref[T]) IsNil() bool { return r.at == 0 }
-
 // P returns the T. It stays valid for as long as its owner keeps the memory.
 func (r Ref[T]) P() *T { return *(**T)(unsafe.Pointer(&r.at)) }
 
