@@ -31,17 +31,22 @@ func Addrs(dev *verbs.Device) ([]netip.Addr, error) {
 	if c, ok := carrierOf(dev); ok {
 		return c.Addrs(), nil
 	}
-	es, err := dev.GIDs(DevicePort)
+	addrs, err := roceAddrs(dev, DevicePort)
 	if err != nil {
 		return nil, err
 	}
-	var addrs []netip.Addr
+	return addrs, nil
+}
+
+// roceAddrs returns the addresses of a port's RoCE v2 GIDs. After an error they are those of the GIDs that were read.
+func roceAddrs(dev *verbs.Device, port int) (addrs []netip.Addr, err error) {
+	es, err := dev.GIDs(port)
 	for _, e := range es {
 		if e.Type == verbs.GIDTypeRoCEv2 {
 			addrs = append(addrs, e.GID.Addr())
 		}
 	}
-	return addrs, nil
+	return addrs, err
 }
 
 // CheckAddr fails with ENODEV unless a device can connect from an address.

@@ -46,12 +46,8 @@ func kernelOf(dev *verbs.Device) (KernelManaged, bool) {
 // has those addresses of the host that the kernel's connection manager takes for it.
 func kernelAddrs(dev *verbs.Device, k KernelManaged) (addrs []netip.Addr, err error) {
 	err = eachPort(dev, func(port int) error {
-		es, err := dev.GIDs(port)
-		for _, e := range es {
-			if e.Type == verbs.GIDTypeRoCEv2 {
-				addrs = append(addrs, e.GID.Addr())
-			}
-		}
+		of, err := roceAddrs(dev, port)
+		addrs = append(addrs, of...)
 		return err
 	})
 	if err != nil || len(addrs) > 0 {
