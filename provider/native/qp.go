@@ -33,10 +33,7 @@ type qp struct {
 func (p *pd) CreateQP(a *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.ProviderQP, error) {
 	d := p.d
 	q := &qp{d: d, user: user, typ: a.Type, scq: a.SendCQ.(*cq), rcq: a.RecvCQ.(*cq)}
-	init := ibv.QPInitAttr{SendCQ: q.scq.r, RecvCQ: q.rcq.r, QPType: uint32(a.Type), Cap: ibv.QPCap{
-		MaxSendWR: uint32(a.Cap.MaxSendWR), MaxRecvWR: uint32(a.Cap.MaxRecvWR), MaxSendSGE: uint32(a.Cap.MaxSendSGE),
-		MaxRecvSGE: uint32(a.Cap.MaxRecvSGE), MaxInlineData: uint32(a.Cap.MaxInlineData),
-	}}
+	init := ibv.QPInitAttr{SendCQ: q.scq.r, RecvCQ: q.rcq.r, QPType: uint32(a.Type), Cap: capOf(&a.Cap)}
 	if a.SRQ != nil {
 		init.SRQ = a.SRQ.(*srq).r
 	}
@@ -63,6 +60,12 @@ func (p *pd) CreateQP(a *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.Provid
 	d.qpns.put(uint32(q.qpn), q)
 	d.qps.put(q.r, q)
 	return q, nil
+}
+
+// capOf is the capacities of a QP as C has them.
+func capOf(c *verbs.QPCap) ibv.QPCap {
+	return ibv.QPCap{MaxSendWR: uint32(c.MaxSendWR), MaxRecvWR: uint32(c.MaxRecvWR), MaxSendSGE: uint32(c.MaxSendSGE),
+		MaxRecvSGE: uint32(c.MaxRecvSGE), MaxInlineData: uint32(c.MaxInlineData)}
 }
 
 // QPN implements verbs.ProviderQP.
@@ -108,8 +111,7 @@ func (q *qp) Modify(a *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		PKeyIndex: uint16(a.PKeyIndex), AltPKeyIndex: uint16(a.AltPKeyIndex), MaxRDAtomic: uint8(min(a.MaxRDAtomic, maxAtATime)), MaxDestRDAtomic: uint8(min(a.MaxDestRDAtomic, maxAtATime)),
 		MinRNRTimer: a.MinRNRTimer, PortNum: uint8(a.Port), Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry,
 		AltPortNum: uint8(a.AltPort), AltTimeout: a.AltTimeout, RateLimit: a.RateLimit,
-		Cap: ibv.QPCap{MaxSendWR: uint32(a.Cap.MaxSendWR), MaxRecvWR: uint32(a.Cap.MaxRecvWR), MaxSendSGE: uint32(a.Cap.MaxSendSGE),
-			MaxRecvSGE: uint32(a.Cap.MaxRecvSGE), MaxInlineData: uint32(a.Cap.MaxInlineData)},
+		Cap: capOf(&a.Cap),
 	}
 	if a.EnSQDAsyncNotify {
 		c.EnSQDAsyncNotify = 1
