@@ -179,7 +179,7 @@ func words(line, port, device string, own, peer Side) []string {
 }
 
 // TestNativeSiw has our programs speak iWARP: on the kernel's siw in the guest, and on a software device here. The end that
-// sends first is one that siw does not keep waiting: it overlooks data that comes before it has accepted.
+// sends first is one that siw does not keep waiting: siw overlooks data that comes before siw has accepted.
 func TestNativeSiw(t *testing.T) {
 	needLab(t)
 	ctx := within(t, bootPatience+4*patience)

@@ -76,7 +76,7 @@ func portWith(dev *verbs.Device, k KernelManaged, addr netip.Addr) (found int, e
 		switch _, err := gidAt(dev, port, addr); {
 		case err == nil:
 			found = port
-		case !errors.Is(err, syscall.ENODEV): // it cannot be asked, which says nothing of the address
+		case !errors.Is(err, syscall.ENODEV): // the port cannot be asked, which says nothing of the address
 			return err
 		}
 		return nil

@@ -80,8 +80,8 @@ func newKernel(dev *verbs.Device, k KernelManaged) (*kernelConnector, error) {
 	return &kernelConnector{dev: dev, kernel: k, guid: attr.NodeGUID, iwarp: dev.Info().Transport == verbs.TransportIWARP, file: f, raw: raw, ended: make(chan struct{}), ids: map[uint64]*kernelID{}, ports: map[netip.AddrPort]*kernelPort{}, conns: map[*kernelConn]bool{}}, nil
 }
 
-// askKernel returns the port of a device from which the kernel would connect, if it is of an address. The kernel knows the
-// interfaces of iWARP and InfiniBand devices, whose GIDs have no IP addresses.
+// askKernel returns the port of a device from which the kernel would connect, if the device has the address. The kernel
+// knows the interfaces of iWARP and InfiniBand devices, whose GIDs have no IP addresses.
 func askKernel(dev *verbs.Device, k KernelManaged, addr netip.Addr) (int, error) {
 	c, err := newKernel(dev, k)
 	if err != nil {

@@ -22,7 +22,7 @@ type kernelConn struct {
 	typ   verbs.QPType // from Connect or the request on
 	asked bool         // by the peer
 	from  netip.Addr   // of NewConn
-	port  int          // of the device, that has it
+	port  int          // of the device: the port that has from
 
 	groups kernelGroups
 

@@ -65,7 +65,7 @@ var resting struct {
 
 // free takes the memory away. Its addresses fault until others have rested behind them.
 func (m *mapping) free() {
-	// A new mapping over the old one gives the pages back and keeps the addresses.
+	// The pages go back to the kernel, and the mapping keeps the addresses.
 	if syscall.Madvise(m.whole, syscall.MADV_DONTNEED) != nil || syscall.Mprotect(m.whole, syscall.PROT_NONE) != nil {
 		_ = syscall.Munmap(m.whole)
 		return
