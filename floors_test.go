@@ -127,6 +127,7 @@ var floors = []struct {
 	{"internal/supervisor", 0},
 	{"internal/tables", 0},
 	{"internal/benchdata", 0},
+	{"internal/theme", 0},
 	{"internal/uapi", 0},
 	{"internal/ibv", 0},
 }
@@ -142,7 +143,7 @@ var soleImporters = map[string]string{
 }
 
 // stdlibOnly packages are the contract and the formats: somebody who reads or copies them needs nothing else.
-var stdlibOnly = []string{"verbs", "internal/wire", "internal/link", "internal/idtable", "internal/crowd", "internal/recovery", "internal/clock", "internal/release", "internal/litmus", "internal/tables", "internal/benchdata", "internal/uapi"}
+var stdlibOnly = []string{"verbs", "internal/wire", "internal/link", "internal/idtable", "internal/crowd", "internal/recovery", "internal/clock", "internal/release", "internal/litmus", "internal/tables", "internal/benchdata", "internal/theme", "internal/uapi"}
 
 // pure packages run the same over a network and in a simulation that replays from a seed, so
 // nothing in them may depend on the clock, the scheduler, the system or chance.

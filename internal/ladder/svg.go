@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/adverb-rdma/adverb/internal/theme"
 )
 
 // The measures of a picture, in pixels.
@@ -24,17 +26,13 @@ const (
 )
 
 // style has the colours for light and for dark surroundings.
-const style = `<style>
-svg{--ground:#fff;--ink:#1b1f24;--faint:#6a737d;--line:#8c959f;--data:#0a58ca;--answer:#1a7f37;--trouble:#c4201c;--wait:#9a5b00}
-@media (prefers-color-scheme:dark){svg{--ground:#0d1117;--ink:#e6edf3;--faint:#9198a1;--line:#6e7681;--data:#79b8ff;--answer:#56d364;--trouble:#ff8078;--wait:#e3b341}}
-.ground{fill:var(--ground)}
-text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:var(--ink)}
+var style = "<style>\n" + theme.Colors("svg") + `.ground{fill:var(--ground)}
+text{font:12px ` + theme.Mono + `;fill:var(--ink)}
 .faint{fill:var(--faint)}.end{font-weight:bold}.number{text-anchor:end;fill:var(--faint)}
 .line{stroke:var(--line);stroke-dasharray:2 3}
 .request{stroke:var(--data)}.answer{stroke:var(--answer)}.lost,.repeat,.refusal{stroke:var(--trouble)}.wait{stroke:var(--wait)}
 path{fill:none;stroke-width:1.6}.repeat{stroke-dasharray:6 3}
 .trouble{fill:var(--trouble)}.waiting{fill:var(--wait)}
-@media print{svg{--ground:#fff;--ink:#000;--faint:#444}}
 </style>
 `
 
