@@ -101,6 +101,7 @@ var floors = []struct {
 	{"internal/limits", 2},
 
 	{"internal/link/...", 1},
+	{"internal/browsertest", 1},
 	{"internal/capture", 1},
 	{"internal/devlog", 1},
 	{"internal/mem", 1},
