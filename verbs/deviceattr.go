@@ -69,7 +69,7 @@ type DeviceAttr struct {
 	PhysPortCnt           int   // ports are numbered from 1 to PhysPortCnt
 	MaxInline             int   // bytes of inline data in one work request, or MaxInlineUnknown
 	NumCompVectors        int
-	DeviceCapFlagsEx      uint64 // the upper 32 bits have no names here
+	DeviceCapFlagsEx      DeviceCapFlagsEx
 
 	// UnsharedMemory says why no other process of this host can map the memory of [PD.AllocMR], though
 	// the system can share memory: "memfd_create: operation not permitted" in a sandbox that denies it.
@@ -193,3 +193,14 @@ func (f DeviceCapFlags) Names() []string {
 
 // String joins the names of the set bits by "|".
 func (f DeviceCapFlags) String() string { return flagNames(uint64(f), deviceCapNames) }
+
+// DeviceCapFlagsEx are the optional abilities of a device, in 64 bits (device_cap_flags_ex of struct
+// ibv_device_attr_ex). The lower 32 are those of [DeviceCapFlags].
+type DeviceCapFlagsEx uint64
+
+// The capability flags of the upper half (IB_UVERBS_DEVICE_* of the kernel).
+const (
+	DeviceFlushGlobal     DeviceCapFlagsEx = 1 << 38 // OpFlush with FlushGlobal
+	DeviceFlushPersistent DeviceCapFlagsEx = 1 << 39 // OpFlush with FlushPersistent
+	DeviceAtomicWrite     DeviceCapFlagsEx = 1 << 40 // OpAtomicWrite
+)

@@ -20,6 +20,8 @@ const (
 	AccessZeroBased       Access = 1 << 5 // the region's first byte has address 0
 	AccessOnDemand        Access = 1 << 6 // pages need not be pinned; no effect on software devices
 	AccessHugeTLB         Access = 1 << 7
+	AccessFlushGlobal     Access = 1 << 8 // peers may have data made visible: see OpFlush
+	AccessFlushPersistent Access = 1 << 9 // and stored: of memory that is a shared mapping of a file
 	AccessRelaxedOrdering Access = 1 << 20
 )
 
@@ -28,6 +30,7 @@ var accessNames = []flagName{
 	{uint64(AccessRemoteRead), "ACCESS_REMOTE_READ"}, {uint64(AccessRemoteAtomic), "ACCESS_REMOTE_ATOMIC"},
 	{uint64(AccessMWBind), "ACCESS_MW_BIND"}, {uint64(AccessZeroBased), "ACCESS_ZERO_BASED"},
 	{uint64(AccessOnDemand), "ACCESS_ON_DEMAND"}, {uint64(AccessHugeTLB), "ACCESS_HUGETLB"},
+	{uint64(AccessFlushGlobal), "ACCESS_FLUSH_GLOBAL"}, {uint64(AccessFlushPersistent), "ACCESS_FLUSH_PERSISTENT"},
 	{uint64(AccessRelaxedOrdering), "ACCESS_RELAXED_ORDERING"},
 }
 
@@ -36,7 +39,7 @@ func (a Access) String() string { return flagNames(uint64(a), accessNames) }
 
 const (
 	knownAccess = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic |
-		AccessMWBind | AccessZeroBased | AccessOnDemand | AccessHugeTLB | AccessRelaxedOrdering
+		AccessMWBind | AccessZeroBased | AccessOnDemand | AccessHugeTLB | AccessFlushGlobal | AccessFlushPersistent | AccessRelaxedOrdering
 	remoteChange = AccessRemoteWrite | AccessRemoteAtomic
 )
 

@@ -357,7 +357,7 @@ func (qp *QP) postError(verb string, n int, err error) error {
 // sendOps are the operations that each QP type has, as bits.
 var sendOps = [...]uint32{
 	QPTypeRC: 1<<OpRDMAWrite | 1<<OpRDMAWriteWithImm | 1<<OpSend | 1<<OpSendWithImm | 1<<OpRDMARead |
-		1<<OpAtomicCmpSwap | 1<<OpAtomicFetchAdd | 1<<OpSendWithInv | 1<<OpLocalInv | 1<<OpBindMW,
+		1<<OpAtomicCmpSwap | 1<<OpAtomicFetchAdd | 1<<OpSendWithInv | 1<<OpLocalInv | 1<<OpBindMW | 1<<OpFlush | 1<<OpAtomicWrite,
 	QPTypeUC: 1<<OpRDMAWrite | 1<<OpRDMAWriteWithImm | 1<<OpSend | 1<<OpSendWithImm | 1<<OpLocalInv | 1<<OpBindMW,
 	QPTypeUD: 1<<OpSend | 1<<OpSendWithImm,
 }
@@ -404,6 +404,20 @@ func (qp *QP) checkSend(wr *SendWR) error {
 		if wr.Flags&SendInline != 0 {
 			return invalidf("%v takes no inline data: it fills SGList", wr.Op)
 		}
+	case OpAtomicWrite:
+		if qp.pd.dev.attr.DeviceCapFlagsEx&DeviceAtomicWrite == 0 {
+			return Errorf(ErrUnsupported, "the device has no ATOMIC WRITE (device_cap_flags_ex)")
+		}
+		if length != atomicSize {
+			return invalidf("an ATOMIC WRITE has 8 bytes, and not %d", length)
+		}
+		if wr.Remote.VA%atomicSize != 0 {
+			return invalidf("an ATOMIC WRITE's remote address must be divisible by 8: %#x is not", wr.Remote.VA)
+		}
+	case OpFlush:
+		if err := wr.Flush.check(length, wr.Flags, &qp.pd.dev.attr); err != nil {
+			return err
+		}
 	}
 	switch {
 	case qp.typ == QPTypeUD:
@@ -415,7 +429,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 			return err
 		}
 	}
-	if wr.Flags&SendInline != 0 && length > uint64(qp.cap.MaxInlineData) {
+	if wr.Flags&SendInline != 0 && length > uint64(qp.cap.MaxInlineData) && (wr.Op != OpAtomicWrite || wr.InlineData == nil) {
 		return Errorf(ErrLimit, "%d bytes of inline data: the QP was created for %d (max_inline_data)", length, qp.cap.MaxInlineData)
 	}
 	return nil

@@ -86,7 +86,7 @@ const (
 )
 
 // qpAccess are the access flags that mean something to a QP.
-const qpAccess = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | AccessMWBind | AccessRelaxedOrdering
+const qpAccess = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | AccessMWBind | AccessFlushGlobal | AccessFlushPersistent | AccessRelaxedOrdering
 
 // check reports the first value out of range among the attributes in mask. It leaves out the
 // state and the address vector, which are checked in other places.

@@ -163,6 +163,8 @@ const (
 	WCFetchAdd        WCOpcode = 4
 	WCBindMW          WCOpcode = 5
 	WCLocalInv        WCOpcode = 6
+	WCFlush           WCOpcode = 8
+	WCAtomicWrite     WCOpcode = 9
 	WCRecv            WCOpcode = 128
 	WCRecvRDMAWithImm WCOpcode = 129
 )
@@ -170,7 +172,7 @@ const (
 var wcOpcodeNames = names[WCOpcode]{"WC", map[WCOpcode]string{
 	WCSend: "WC_SEND", WCRDMAWrite: "WC_RDMA_WRITE", WCRDMARead: "WC_RDMA_READ",
 	WCCompSwap: "WC_COMP_SWAP", WCFetchAdd: "WC_FETCH_ADD", WCBindMW: "WC_BIND_MW",
-	WCLocalInv: "WC_LOCAL_INV", WCRecv: "WC_RECV", WCRecvRDMAWithImm: "WC_RECV_RDMA_WITH_IMM",
+	WCLocalInv: "WC_LOCAL_INV", WCFlush: "WC_FLUSH", WCAtomicWrite: "WC_ATOMIC_WRITE", WCRecv: "WC_RECV", WCRecvRDMAWithImm: "WC_RECV_RDMA_WITH_IMM",
 }}
 
 // String returns the C library's name without IBV_, such as WC_RDMA_READ.

@@ -17,6 +17,8 @@ const (
 	OpLocalInv         Opcode = 7
 	OpBindMW           Opcode = 8
 	OpSendWithInv      Opcode = 9
+	OpFlush            Opcode = 14 // IBV_WR_FLUSH
+	OpAtomicWrite      Opcode = 15 // IBV_WR_ATOMIC_WRITE
 )
 
 var opcodeNames = names[Opcode]{"WR", map[Opcode]string{
@@ -24,6 +26,7 @@ var opcodeNames = names[Opcode]{"WR", map[Opcode]string{
 	OpSend: "WR_SEND", OpSendWithImm: "WR_SEND_WITH_IMM", OpRDMARead: "WR_RDMA_READ",
 	OpAtomicCmpSwap: "WR_ATOMIC_CMP_AND_SWP", OpAtomicFetchAdd: "WR_ATOMIC_FETCH_AND_ADD",
 	OpLocalInv: "WR_LOCAL_INV", OpBindMW: "WR_BIND_MW", OpSendWithInv: "WR_SEND_WITH_INV",
+	OpFlush: "WR_FLUSH", OpAtomicWrite: "WR_ATOMIC_WRITE",
 }}
 
 // String returns the C library's name without IBV_, such as WR_RDMA_WRITE.
@@ -101,11 +104,11 @@ type SendWR struct {
 	SGList []SGE // the local memory, in order: sent from it, or filled by READs and atomics
 
 	// InlineData is sent in place of SGList if it is not nil. Flags must have SendInline. The
-	// bytes need no memory region.
+	// bytes need no memory region. The 8 bytes of OpAtomicWrite need no MaxInlineData either.
 	InlineData []byte
 
 	Imm    uint32     // immediate data in host order, for Op…WithImm
-	Remote RemoteAddr // for RDMA and atomics
+	Remote RemoteAddr // for RDMA, atomics, FLUSH and ATOMIC WRITE
 
 	// CompareAdd is the value with which OpAtomicCmpSwap compares, and that OpAtomicFetchAdd adds
 	// (wr.atomic.compare_add). Swap is the value that OpAtomicCmpSwap stores (wr.atomic.swap). It
@@ -117,6 +120,9 @@ type SendWR struct {
 	AH         *AH
 	RemoteQPN  QPN
 	RemoteQKey QKey
+
+	// Flush says what OpFlush flushes, of the region that Remote names.
+	Flush Flush
 
 	InvalidateRKey RKey    // for OpSendWithInv a key of the peer's; for OpLocalInv one of ours
 	Bind           *MWBind // for OpBindMW

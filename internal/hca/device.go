@@ -15,6 +15,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/idtable"
 	"github.com/adverb-rdma/adverb/internal/limits"
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -184,7 +185,10 @@ func (d *Device) Query() (verbs.DeviceAttr, error) {
 		verbs.DeviceMemMgtExtensions | verbs.DeviceMemWindowType2B
 	a := limits.Attr()
 	a.NodeGUID, a.SysImageGUID = d.port.guid(), d.port.guid()
-	a.DeviceCapFlags, a.DeviceCapFlagsEx = caps, uint64(caps)
+	a.DeviceCapFlags, a.DeviceCapFlagsEx = caps, verbs.DeviceCapFlagsEx(caps)|verbs.DeviceFlushGlobal|verbs.DeviceAtomicWrite
+	if mem.CanPersist() {
+		a.DeviceCapFlagsEx |= verbs.DeviceFlushPersistent
+	}
 	a.MaxPKeys = 1
 	a.MaxAH = maxAH
 	a.MaxMcastGrp, a.MaxMcastQPAttach, a.MaxTotalMcastQPAttach = maxMcastGrp, maxMcastQPAttach, maxMcastGrp*maxMcastQPAttach

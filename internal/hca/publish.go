@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/adverb-rdma/adverb/internal/queue"
+	"github.com/adverb-rdma/adverb/internal/transport"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -29,6 +30,9 @@ func (q *qp) tell() {
 		q.flushReceives()
 		q.failing.tell(q.dev, q.t.Failure())
 	}
+	if f, ok := q.t.TakeFlush(); ok {
+		q.dev.background(func() { q.flush(f) })
+	}
 	for _, e := range q.t.Events() {
 		q.raise(e.Type, e.Cause)
 	}
@@ -45,6 +49,17 @@ func (q *qp) tellState(before, state verbs.QPState) {
 	if state == verbs.QPStateErr || state == verbs.QPStateReset {
 		q.lane.recall()
 		q.lane.endDirect()
+	}
+}
+
+// flush carries out a FLUSH of the peer to storage, which may take as long as a disk does.
+func (q *qp) flush(f transport.Flushing) {
+	err := f.Sync()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed {
+		q.t.Flushed(f, err)
+		q.transmit(q.dev.now())
 	}
 }
 

@@ -160,6 +160,9 @@ func (f *foreign) word(b []byte, change func(orig uint64) (next uint64, changes 
 
 // RegForeignMR implements verbs.ProviderForeignMR.
 func (p *PD) RegForeignMR(attr verbs.MRAttr, memory verbs.ForeignMemory) (verbs.ProviderMR, error) {
+	if attr.Access&verbs.AccessFlushPersistent != 0 {
+		return nil, notPersistent("the memory is another process's")
+	}
 	f, err := addForeign(memory, attr.Length, attr.IOVA)
 	if err != nil {
 		return nil, verbs.Errorf(verbs.ErrLimit, "reserve addresses for %d bytes: %w", attr.Length, err)

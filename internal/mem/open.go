@@ -37,6 +37,15 @@ func (p *PD) open(k *Keeper, key verbs.RKey, qpn verbs.QPN, va, n uint64, need v
 	return Span{}, noRegion(uint32(key))
 }
 
+// OpenWhole opens the whole region that a peer's key names. It is Open otherwise, but that no window has such rights.
+func (p *PD) OpenWhole(key verbs.RKey, need verbs.Access) (Span, error) {
+	e := p.keys.table.Get(uint32(key) >> keyBits)
+	if e == nil || e.region == nil || e.region.rkey != key {
+		return Span{}, noRegion(uint32(key))
+	}
+	return p.openRegion(nil, e.region, uint32(key), e.region.base, uint64(len(e.region.buf)), need)
+}
+
 // openLocal is Open for an SGE, whose key must be a region's lkey.
 func (p *PD) openLocal(k *Keeper, key verbs.LKey, va, n uint64, need verbs.Access) (Span, error) {
 	e := p.keys.table.Get(uint32(key) >> keyBits)

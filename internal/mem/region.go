@@ -52,6 +52,9 @@ type pin struct {
 // register makes a region. ours says that attr.Buf is memory of an allocation.
 func (p *PD) register(attr verbs.MRAttr, ours bool) (*Region, error) {
 	r := &Region{pd: p, buf: attr.Buf, access: attr.Access, drained: make(chan struct{})}
+	if (ours || r.buf == nil) && attr.Access&verbs.AccessFlushPersistent != 0 {
+		return nil, notPersistent("memory of AllocMR has no file that stays")
+	}
 	if r.buf == nil {
 		a, err := allocate(attr.Length, attr.Access&remoteChanges != 0)
 		if err != nil {
@@ -61,6 +64,9 @@ func (p *PD) register(attr verbs.MRAttr, ours bool) (*Region, error) {
 	} else {
 		if r.guard = !ours; r.guard {
 			if err := probe(r.buf, attr.Access); err != nil {
+				return nil, err
+			}
+			if err := checkPersistent(r.buf, attr.Access); err != nil {
 				return nil, err
 			}
 		}

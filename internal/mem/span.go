@@ -92,6 +92,24 @@ func compareSwap(p *uint64, compare, swap uint64) (orig uint64) {
 	}
 }
 
+// Store64 stores a value in the span's 8 bytes, at once. It fails as CompareSwap does.
+func (s Span) Store64(value uint64) error {
+	p, err := s.word()
+	if err != nil {
+		return err
+	}
+	if s.guard {
+		if f := foreignAt(s.Bytes()); f != nil {
+			_, err = f.word(s.Bytes(), func(uint64) (uint64, bool) { return value, true })
+			return err
+		}
+		_, err = guardedWord(s.Bytes(), func() uint64 { atomic.StoreUint64(p, value); return 0 })
+		return err
+	}
+	atomic.StoreUint64(p, value)
+	return nil
+}
+
 // FetchAdd adds to the span's 8 bytes and returns their value before, in host order. It is as
 // atomic as CompareSwap.
 func (s Span) FetchAdd(add uint64) (orig uint64, err error) {

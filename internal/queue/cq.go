@@ -30,6 +30,8 @@ var sendOpcodes = [...]verbs.WCOpcode{
 	verbs.OpSendWithInv:      verbs.WCSend,
 	verbs.OpLocalInv:         verbs.WCLocalInv,
 	verbs.OpBindMW:           verbs.WCBindMW,
+	verbs.OpFlush:            verbs.WCFlush,
+	verbs.OpAtomicWrite:      verbs.WCAtomicWrite,
 }
 
 // SendOpcode returns the opcode of the completion of a send work request.

@@ -158,7 +158,7 @@ func (d *Device) Query() (verbs.DeviceAttr, error) {
 	guid := guidOf(d.snapshot())
 	a := limits.Attr()
 	a.NodeGUID, a.SysImageGUID = guid, guid
-	a.DeviceCapFlags, a.DeviceCapFlagsEx = caps, uint64(caps)
+	a.DeviceCapFlags, a.DeviceCapFlagsEx = caps, verbs.DeviceCapFlagsEx(caps)
 	a.Guarantees = guarantees
 	return a, nil
 }

@@ -330,6 +330,10 @@ func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) 
 		return
 	}
 	n := uint64(c.qp.run.length())
+	if w.op == verbs.OpFlush || w.op == verbs.OpAtomicWrite {
+		c.emptyResponse(now, w, seq, p)
+		return
+	}
 	if f := c.placeRead(w, seq-w.seq, n, p); f != nil {
 		c.failInTurn(w, f)
 		return
@@ -341,6 +345,16 @@ func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) 
 	rec := &c.rc.recovery
 	rec.BegunTo(w.seq + chunkEnd(w, seq-w.seq))
 	c.responded(now, seq, seq+n)
+}
+
+// emptyResponse takes the response of w, a FLUSH or an ATOMIC WRITE: that of a READ of no bytes.
+func (c *completer) emptyResponse(now time.Duration, w *sendWQE, seq uint64, p *wire.Packet) {
+	if p.Opcode != wire.RCRDMAReadResponseOnly || len(p.Payload) != 0 || c.qp.run.packets > 0 {
+		c.failInTurn(w, badResponse("psn %v is that of a %v, and the peer sent %v with %d bytes", p.PSN, w.op, p.Opcode, len(p.Payload)))
+		return
+	}
+	c.takeCredits(p)
+	c.responded(now, seq, seq+1)
 }
 
 // takeCredits takes the credits of a READ response, if it announces any.
@@ -382,7 +396,7 @@ func (c *completer) atomicResponse(now time.Duration, seq uint64, p *wire.Packet
 		return
 	}
 	if !w.isAtomic() {
-		c.failInTurn(w, badResponse("psn %v is a READ's, and the peer sent %v", p.PSN, p.Opcode))
+		c.failInTurn(w, badResponse("psn %v is that of a %v, and the peer sent %v", p.PSN, w.op, p.Opcode))
 		return
 	}
 	binary.NativeEndian.PutUint64(c.atomic[:], p.AtomicAckETH.Orig)
@@ -494,7 +508,15 @@ func (c *completer) nak(now time.Duration, seq uint64, code wire.NAKCode) {
 // but the operation leaves few.
 func (q *QP) whyInvalid(w *sendWQE) string {
 	var may []string
-	if access := remoteNeeds[w.op]; access != 0 {
+	access := remoteNeeds[w.op]
+	if w.op == verbs.OpFlush {
+		access = flushAccess(w.cold.flush.Placement)
+		may = append(may, "it knows no FLUSH")
+	}
+	if w.op == verbs.OpAtomicWrite {
+		may = append(may, "it knows no ATOMIC WRITE")
+	}
+	if access != 0 {
 		may = append(may, fmt.Sprintf("its QP lacks %v", access))
 	}
 	switch {
@@ -513,6 +535,7 @@ func (q *QP) whyInvalid(w *sendWQE) string {
 var remoteNeeds = map[verbs.Opcode]verbs.Access{
 	verbs.OpRDMAWrite: verbs.AccessRemoteWrite, verbs.OpRDMAWriteWithImm: verbs.AccessRemoteWrite, verbs.OpRDMARead: verbs.AccessRemoteRead,
 	verbs.OpAtomicCmpSwap: verbs.AccessRemoteAtomic, verbs.OpAtomicFetchAdd: verbs.AccessRemoteAtomic,
+	verbs.OpAtomicWrite: verbs.AccessRemoteWrite,
 }
 
 func remoteText(w *sendWQE) string {

@@ -59,12 +59,12 @@ type Work struct {
 
 	// Requests of the peer that were executed. A WRITE counts at its last packet, and a long READ counts as several
 	// requests.
-	Writes, Reads, Atomics uint64
-	WriteBytes             uint64 // placed by WRITEs
+	Writes, Reads, Atomics, Flushes, AtomicWrites uint64
+	WriteBytes                                    uint64 // placed by WRITEs
 }
 
 // sendOps is more than any verbs.Opcode.
-const sendOps = 14
+const sendOps = 16
 
 // Gauges are the current state of a QP.
 type Gauges struct {

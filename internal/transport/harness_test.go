@@ -20,10 +20,10 @@ type region struct {
 	data []byte
 }
 
-const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
 
 // remoteAccess is the access that a test QP grants its peer unless the test says otherwise.
-const remoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+const remoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
 
 // sendDone is a completion of the send queue.
 type sendDone struct {
@@ -73,6 +73,17 @@ type testHost struct {
 	events []verbs.EventType
 	causes []error // of events
 	before []int   // sends that were complete at each event
+
+	disk      bool       // FLUSHes to storage take until the test calls stored
+	flushings []Flushing // under way
+}
+
+// stored ends the oldest FLUSH to storage that is under way.
+func (h *testHost) stored() {
+	f := h.flushings[0]
+	h.flushings = h.flushings[1:]
+	h.qp.Flushed(f, f.Sync())
+	h.collect()
 }
 
 // receives is the receive queue of a test's QP. It checks that each receive is completed after it was taken, and
@@ -224,6 +235,17 @@ func (h *testHost) postRecv(id uint64, sg ...verbs.SGE) {
 
 // collect takes the QP's outputs, as a device does after each call.
 func (h *testHost) collect() {
+	for {
+		f, ok := h.qp.TakeFlush()
+		if !ok {
+			break
+		}
+		if h.disk {
+			h.flushings = append(h.flushings, f)
+		} else {
+			h.qp.Flushed(f, f.Sync())
+		}
+	}
 	for _, c := range h.qp.Completions() {
 		if s := h.qp.State(); c.WC.Status != verbs.WCSuccess && s != verbs.QPStateErr && s != verbs.QPStateSQE {
 			h.t.Errorf("%s: %v of work request %d in %v, want an error state", h.name, c.WC.Status, c.WC.ID, s)

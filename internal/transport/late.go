@@ -34,7 +34,7 @@ func (c *completer) openLater(dst []mem.Span, seq uint64) []mem.Span {
 	for from, to := range rec.ArrivedFrom(seq) {
 		for ; place != sq.tail && sq.at(place).seq < to; place++ {
 			w := sq.at(place)
-			if w.end() <= from || !w.hasResponse() {
+			if w.end() <= from || w.op != verbs.OpRDMARead && !w.isAtomic() {
 				continue
 			}
 			begin, end := uint32(0), uint32(atomicLength)

@@ -104,7 +104,7 @@ func (q *QP) standsFor(n uint64) {
 // readRun returns how many of the next response packets of the READ e may go as one, or 0.
 func (s *responder) readRun(e *response) uint32 {
 	q := s.qp
-	if q.lending.may == nil || e.atomic || e.replay || q.rate.IsPaced() {
+	if q.lending.may == nil || e.kind != readResponse || e.replay || q.rate.IsPaced() {
 		return 0
 	}
 	n := min(e.packets-e.sent, lendMost/q.mtu)

@@ -63,7 +63,7 @@ func (l *mtuSearch) acknowledged(una uint64) {
 // unansweredBytes returns how many bytes of data the oldest unacknowledged packet has, or its response.
 func (r *rc) unansweredBytes() uint32 {
 	w := r.completer.owner(r.recovery.Una())
-	if w == nil || w.isAtomic() {
+	if w == nil || w.isOnePacket() {
 		return 0
 	}
 	return min(w.length-uint32(r.recovery.Una()-w.seq)*r.qp.mtu, r.qp.mtu)

@@ -119,7 +119,7 @@ func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 	s.checkAtomics(x, y, beforeY, failed)
 	s.checkWindows(x, y, failed)
 
-	messages, bytesWritten, atomics := 0, uint64(0), uint64(0)
+	messages, bytesWritten, atomics, flushes, atomicWrites := 0, uint64(0), uint64(0), uint64(0), uint64(0)
 	for _, o := range x.ops[:x.posted] {
 		if o.takesRecv() && (o.wr.ID < uint64(failed)) {
 			messages++
@@ -130,6 +130,8 @@ func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 		if o.atomic() {
 			atomics++
 		}
+		flushes += uint64(bit(o.wr.Op == verbs.OpFlush))
+		atomicWrites += uint64(bit(o.wr.Op == verbs.OpAtomicWrite))
 	}
 	received := 0
 	for _, r := range y.recvd {
@@ -143,6 +145,9 @@ func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 	}
 	if done.WriteBytes > bytesWritten || done.Atomics > atomics || whole && (done.WriteBytes != bytesWritten || done.Atomics != atomics) {
 		t.Errorf("%s: %d bytes are written and %d atomics executed, want %d and %d, or less where the QP failed: %v", y.name, done.WriteBytes, done.Atomics, bytesWritten, atomics, !whole)
+	}
+	if done.Flushes > flushes || done.AtomicWrites > atomicWrites || whole && (done.Flushes != flushes || done.AtomicWrites != atomicWrites) {
+		t.Errorf("%s: %d FLUSHes and %d ATOMIC WRITEs are executed, want %d and %d, or less where the QP failed: %v", y.name, done.Flushes, done.AtomicWrites, flushes, atomicWrites, !whole)
 	}
 
 	s.checkUntouched(x, beforeX)
@@ -317,17 +322,19 @@ func (s *sim) checkAtomics(x, y *program, before []byte, failed int) {
 		if i == failed {
 			fits = bytes.Equal(img, end)
 		}
-		if !o.atomic() {
+		if !o.changesWord() {
 			continue
 		}
 		word := img[o.off-simWords:][:8]
 		orig := nativeWord(word)
-		if o.wr.Op == verbs.OpAtomicFetchAdd {
+		if o.wr.Op == verbs.OpAtomicWrite {
+			copy(word, o.data)
+		} else if o.wr.Op == verbs.OpAtomicFetchAdd {
 			binary.NativeEndian.PutUint64(word, orig+o.wr.CompareAdd)
 		} else if orig == o.wr.CompareAdd {
 			binary.NativeEndian.PutUint64(word, o.wr.Swap)
 		}
-		if got := nativeWord(x.mem.data[o.target:]); i < failed && got != orig {
+		if got := nativeWord(x.mem.data[o.target:]); i < failed && o.atomic() && got != orig {
 			s.t.Errorf("%s: atomic %d returned %#x, want %#x", x.name, i, got, orig)
 		}
 		fits = fits || i >= failed && bytes.Equal(img, end)

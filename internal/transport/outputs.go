@@ -10,6 +10,10 @@ type outputs struct {
 	done        []queue.CQE
 	events      []Event
 	established bool
+
+	flushing    Flushing // that TakeFlush returns
+	hasFlushing bool
+	flushCount  uint64 // FLUSHes to storage
 	// drainReported says, in SQD, that the event of the drained send queue was raised.
 	drainReported bool
 }
@@ -27,7 +31,7 @@ const keepCompletions = 256
 // HasNews reports whether a caller that has seen a state has something to take: completions, events, or another
 // state. In the error state it always says so.
 func (q *QP) HasNews(seen verbs.QPState) bool {
-	return len(q.done) > 0 || len(q.events) > 0 || q.attr.State != seen || seen == verbs.QPStateErr
+	return len(q.done) > 0 || len(q.events) > 0 || q.hasFlushing || q.attr.State != seen || seen == verbs.QPStateErr
 }
 
 // Completions returns the completions that were made since the last call, in their order: those of the send queue
@@ -68,7 +72,7 @@ func (q *QP) completeSend(status verbs.WCStatus, cause error) {
 	c := &q.done[len(q.done)-1]
 	c.WC.ID, c.WC.Status, c.WC.Op, c.WC.QPN, c.WC.QP, c.WC.Cause = w.id, status, queue.SendOpcode(w.op), q.cfg.QPN, q.cfg.User, cause
 	c.Slots, c.Freed = q.sq.freed, q.sq.head
-	if w.hasResponse() && status == verbs.WCSuccess {
+	if (w.op == verbs.OpRDMARead || w.isAtomic()) && status == verbs.WCSuccess {
 		c.WC.ByteLen = w.length
 	}
 }

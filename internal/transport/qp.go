@@ -113,6 +113,9 @@ func (q *QP) Attr() verbs.QPAttr {
 }
 
 func (q *QP) reset() {
+	if f, ok := q.TakeFlush(); ok {
+		f.span.Release()
+	}
 	q.attr = verbs.QPAttr{State: verbs.QPStateReset}
 	q.mtu = 0
 	q.sq = sendQueue{}

@@ -158,6 +158,7 @@ func (h *reorderBuffer) forget(psn wire.PSN, n int) {
 // ranges returns the bits of an acknowledgement whose first missing PSN is epsn: whole words of 4 bytes, the
 // last of them not 0.
 func (h *reorderBuffer) ranges(epsn wire.PSN) []byte {
+	h.make()
 	out := h.report[:]
 	clear(out)
 	last := 0

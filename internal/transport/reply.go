@@ -40,20 +40,17 @@ const (
 	sackReply     // ACK, with the ranges that have come beyond it
 )
 
-// duplicate answers a request that was executed before. READs are executed again, atomics are answered with the saved
-// result, and all other requests are acknowledged again. Answers go out in the order of their PSNs: IBTA C9-110.
+// duplicate answers a request that was executed before. READs are executed again, atomics, FLUSHes and ATOMIC WRITEs are
+// answered with the saved result, and all other requests are acknowledged again. Answers go out in the order of their PSNs: IBTA C9-110.
 func (s *responder) duplicate(p *wire.Packet) {
 	q := s.qp
 	switch {
 	case p.Opcode.IsRead():
 		s.duplicateRead(p)
 	case p.Opcode.IsAtomic():
-		if e := s.responses.atomic(p.PSN); e != nil {
-			s.repeated.read = true
-			s.responses.replay(*e, q.receiver.epsn)
-		} else {
-			q.counters.Unexpected++
-		}
+		s.duplicateSaved(atomicResponse, p.PSN)
+	case p.Opcode == wire.RCFlush, p.Opcode == wire.RCAtomicWrite:
+		s.duplicateSaved(emptyResponse, p.PSN) // and not executed again
 	case s.reorder.n > 0 && s.reorder.peerSACKs:
 		s.sackDue(p.PSN, true)
 	case s.afterResponse:
@@ -61,6 +58,17 @@ func (s *responder) duplicate(p *wire.Packet) {
 	default:
 		s.acknowledge(q.receiver.epsn.Add(-1))
 	}
+}
+
+// duplicateSaved answers a request again with the response that was saved.
+func (s *responder) duplicateSaved(kind responseKind, psn wire.PSN) {
+	e := s.responses.saved(kind, psn)
+	if e == nil {
+		s.qp.counters.Unexpected++
+		return
+	}
+	s.repeated.read = true
+	s.responses.replay(*e, s.qp.receiver.epsn)
 }
 
 // duplicateRead answers a READ again, with the current content of the memory. If the region is gone, a NAK tells a
@@ -111,7 +119,7 @@ func (s *responder) onlyACK() bool { return s.reply.kind == ackReply && s.respon
 func (s *responder) transmit(now time.Duration, buf []byte) int {
 	q := s.qp
 	if e := s.responses.oldest(); e != nil {
-		if !e.atomic && (q.spent() || q.rate.Holds(now)) {
+		if e.kind == readResponse && (q.spent() || q.rate.Holds(now)) {
 			return 0 // and the responses behind it wait too
 		}
 		run := s.readRun(e)
@@ -139,7 +147,7 @@ func (s *responder) transmit(now time.Duration, buf []byte) int {
 		q.counters.SentSequenceNAKs++
 		p.AETH = wire.AETH{Syndrome: wire.SyndromeNAK(wire.NAKSequenceError), MSN: s.msn}
 		s.refused = true
-	case r.kind == sackReply && s.reorder.n > 0:
+	case r.kind == sackReply && (s.reorder.n > 0 || s.flushes.is):
 		return s.sendSACK(p, r, buf)
 	case r.kind == fatalReply, r.kind == rnrReply && epsn == r.psn:
 		p.PSN = r.psn
@@ -179,6 +187,9 @@ func (s *responder) sendSACK(p *wire.Packet, r reply, buf []byte) int {
 	p.Opcode, p.PSN, p.AETH = wire.RCAckRanges, epsn, s.ack()
 	n := len(p.AppendHeaders(buf[:0]))
 	what := wire.Ranges{Latest: r.psn, Again: r.duplicate, Bits: s.reorder.ranges(epsn)}
+	if s.flushes.is {
+		what.Bits[0] |= 1 // it has come: the peer need not repeat it
+	}
 	return finish(buf, len(what.AppendTo(buf[:n])), 0)
 }
 
@@ -186,10 +197,13 @@ func (s *responder) sendSACK(p *wire.Packet, r reply, buf []byte) int {
 // may go as one.
 func (s *responder) respond(e *response, run uint32, buf []byte) int {
 	q := s.qp
-	if e.atomic {
-		p := q.header(wire.RCAtomicAcknowledge, e.psn)
+	if e.kind != readResponse {
+		p := q.header(wire.RCRDMAReadResponseOnly, e.psn)
+		if e.kind == atomicResponse {
+			p.Opcode = wire.RCAtomicAcknowledge
+			p.AtomicAckETH.Orig = e.orig
+		}
 		p.AETH = s.ack()
-		p.AtomicAckETH.Orig = e.orig
 		s.responses.drop()
 		return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 	}
@@ -261,7 +275,7 @@ func (s *responder) responded(e *response, n uint32) {
 // pending reports whether READ responses wait for another turn.
 func (s *responder) pending() bool {
 	e := s.responses.oldest()
-	return e != nil && !e.atomic && s.qp.spent()
+	return e != nil && e.kind == readResponse && s.qp.spent()
 }
 
 // ack is the AETH of an ACK. It announces the receives that are posted.

@@ -93,7 +93,7 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	var n int
 	var f *fault
 	if w.hasResponse() {
-		n = r.request(w, k, count, buf)
+		n, f = r.request(w, k, count, buf)
 	} else if n = r.lend(w, k, lent, buf); n == 0 {
 		count = q.copiedRun(lent)
 		r.ends = q.rate.IsPaced() && q.rate.Pauses(now, int(q.mtu))
@@ -190,7 +190,7 @@ func (r *requester) transmitPrechecked(now time.Duration, buf []byte) int {
 	var n int
 	var f *fault
 	if responds {
-		n = r.request(w, 0, 1, buf)
+		n, f = r.request(w, 0, 1, buf)
 	} else if n = r.lend(w, k, r.lendable(w, k, 1), buf); n == 0 {
 		n, f = r.data(w, k, 1, buf)
 	}
@@ -383,7 +383,7 @@ func (r *requester) mayStart(w *sendWQE, k uint64) bool {
 	if w.hasResponse() {
 		if q.attr.MaxRDAtomic == 0 {
 			r.fault(w, &fault{verbs.WCLocQPOpErr, verbs.Errorf(verbs.ErrInvalid,
-				"MAX_QP_RD_ATOMIC is 0, which allows no READ or atomic: set it when going to RTS (initiator depth, for a connection manager)")})
+				"MAX_QP_RD_ATOMIC is 0, which allows no READ or atomic, FLUSH or ATOMIC WRITE: set it when going to RTS (initiator depth, for a connection manager)")})
 			return false
 		}
 		return repeats || len(r.outstanding) < q.attr.MaxRDAtomic
@@ -403,8 +403,8 @@ func chunkEnd(w *sendWQE, k uint64) uint64 {
 	return min((k/readChunk+1)*readChunk, w.packets)
 }
 
-// request writes a READ request for count packets from packet k on, or an atomic.
-func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) int {
+// request writes a READ request for count packets from packet k on, or the packet of another operation with a response.
+func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) (n int, f *fault) {
 	q := r.qp
 	seq := r.rc.recovery.Nxt()
 	p := q.header(wire.RCRDMAReadRequest, psn(seq))
@@ -422,12 +422,25 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) int {
 	case verbs.OpAtomicFetchAdd:
 		p.Opcode = wire.RCFetchAdd
 		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.cold.compareAdd}
+	case verbs.OpFlush:
+		p.Opcode = wire.RCFlush
+		p.FETH = wire.FETH{Placement: uint8(w.cold.flush.Placement), Selectivity: uint8(w.cold.flush.Selectivity)}
+		p.RETH = wire.RETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), Length: w.cold.flush.Length}
+	case verbs.OpAtomicWrite:
+		p.Opcode = wire.RCAtomicWrite
+		p.RETH = wire.RETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), Length: atomicLength}
+		if n, f = q.payload(p, w, 0, atomicLength, buf); f != nil {
+			return 0, f
+		}
+	}
+	if n == 0 {
+		n = len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 	}
 	if seq >= r.rc.recovery.Max() {
 		r.outstanding = append(r.outstanding, seq+count)
 	}
 	r.ackRequestedTo = max(r.ackRequestedTo, seq+count)
-	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
+	return n, nil
 }
 
 // data writes the n packets of a SEND or WRITE from packet k on as one packet. n is mostly 1.

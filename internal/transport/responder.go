@@ -18,9 +18,10 @@ type responder struct {
 	// refused is set once a NAK for epsn has been sent. All later packets are dropped silently until epsn comes
 	// again.
 	refused bool
-	// afterResponse says that the request before epsn is a READ or an atomic. Only its response may bear its PSN.
+	// afterResponse says that the request before epsn has a response of its own, as a READ has. Only that may bear its PSN.
 	afterResponse bool
 	repeated      repeatedSince
+	flushes       flushUnderWay
 
 	reply     reply
 	responses responses
@@ -41,6 +42,9 @@ func (s *responder) resize() { s.responses.resize(s.qp.attr.MaxDestRDAtomic) }
 func (s *responder) handle(p *wire.Packet) {
 	q := s.qp
 	switch d := p.PSN.Diff(q.receiver.epsn); {
+	case d >= 0 && s.flushes.is:
+		s.waits(p)
+		return
 	case d > 0 && s.holdsOutOfOrder():
 		if !s.holdOutOfOrder(p) {
 			q.counters.OutOfOrder++
@@ -62,11 +66,11 @@ func (s *responder) handle(p *wire.Packet) {
 	q.receiver.established() // only now that the PSN fits: a packet that anybody can send proves nothing
 	r := s.execute(p)
 	q.run.end()
-	if r == recalled {
-		return
-	}
 	if r == nil && s.reorder.n > 0 {
 		r = s.executeHeld()
+	}
+	if r == recalled || r == later {
+		return
 	}
 	if r != nil {
 		s.reject(r)
@@ -119,6 +123,10 @@ func (s *responder) execute(p *wire.Packet) *refusal {
 		return s.read(p)
 	case p.Opcode == wire.RCCompareSwap || p.Opcode == wire.RCFetchAdd:
 		return s.atomic(p)
+	case p.Opcode == wire.RCAtomicWrite:
+		return s.atomicWrite(p)
+	case p.Opcode == wire.RCFlush:
+		return s.flush(p)
 	default:
 		return invalidRequest(verbs.ErrMalformed, "operation %v is not supported", p.Opcode)
 	}
@@ -136,7 +144,7 @@ func (s *responder) read(p *wire.Packet) *refusal {
 	}
 	span.Release() // the data are read when they are sent
 	if s.responses.full() {
-		return invalidRequest(verbs.ErrLimit, "more READs and atomics at a time than MAX_DEST_RD_ATOMIC, %d", q.attr.MaxDestRDAtomic)
+		return s.tooMany()
 	}
 	e := s.readEntry(p)
 	s.responses.add(e)
@@ -162,7 +170,7 @@ func (s *responder) atomic(p *wire.Packet) *refusal {
 		return invalidRequest(verbs.ErrMalformed, "%v at va %#x, which is not divisible by 8", p.Opcode, a.VA)
 	}
 	if s.responses.full() {
-		return invalidRequest(verbs.ErrLimit, "more READs and atomics at a time than MAX_DEST_RD_ATOMIC, %d", q.attr.MaxDestRDAtomic)
+		return s.tooMany()
 	}
 	span, err := q.cfg.PD.Open(verbs.RKey(a.RKey), q.cfg.QPN, a.VA, atomicLength, verbs.AccessRemoteAtomic)
 	if err != nil {
@@ -182,8 +190,7 @@ func (s *responder) atomic(p *wire.Packet) *refusal {
 		return accessError(err)
 	}
 	q.work.Atomics++
-	e := response{psn: p.PSN, packets: 1, atomic: true, orig: orig}
-	s.responses.add(e)
+	s.responses.add(response{kind: atomicResponse, psn: p.PSN, packets: 1, orig: orig})
 	s.executedWithResponse(1)
 	return nil
 }
@@ -198,7 +205,7 @@ func (s *responder) pass(n int) {
 	in.pass(n)
 }
 
-// executedWithResponse moves on behind a READ or an atomic, which has packets PSNs. Its response acknowledges all
+// executedWithResponse moves on behind a request with a response, which has packets PSNs. The response acknowledges all
 // requests before it, so an ACK that is due is dropped.
 func (s *responder) executedWithResponse(packets int) {
 	s.pass(packets)

@@ -66,8 +66,6 @@ func TestInvalidRequest(t *testing.T) {
 		{name: "atomic without a key", packets: list(rdma(req(wire.RCFetchAdd, 0, 0), memBaseB, 0x156, 8)), nak: 0x62},
 		{name: "SEND with invalidate", packets: list(req(wire.RCSendOnlyWithInvalidate, 0, 8)), recv: true, silent: true},
 		{name: "SEND last with invalidate", packets: list(req(wire.RCSendFirst, 0, mtu), req(wire.RCSendLastWithInvalidate, 1, 8)), recv: true, silent: true},
-		{name: "FLUSH", packets: list(rdma(req(wire.RCFlush, 0, 0), memBaseB, keyB, 8))},
-		{name: "ATOMIC WRITE", packets: list(rdma(req(wire.RCAtomicWrite, 0, 8), memBaseB, keyB, 8))},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -183,14 +181,10 @@ func TestZeroLength(t *testing.T) {
 
 // TestTooManyReads: more READs and atomics at a time than max_dest_rd_atomic are refused.
 func TestTooManyReads(t *testing.T) {
-	for _, atomic := range []bool{false, true} {
+	for op, n := range map[wire.Opcode]int{wire.RCRDMAReadRequest: 0, wire.RCFetchAdd: 0, wire.RCAtomicWrite: 8} {
 		p := newPair(t, setup{rd: 3, destRD: 2})
 		for i := range 3 {
-			if atomic {
-				p.inject(p.b, rdma(req(wire.RCFetchAdd, wire.PSN(i), 0), memBaseB, keyB, 8))
-			} else {
-				p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, wire.PSN(i), 0), memBaseB, keyB, 8))
-			}
+			p.inject(p.b, rdma(req(op, wire.PSN(i), n), memBaseB, keyB, 8))
 		}
 		p.b.wantState(verbs.QPStateErr)
 		p.b.wantEvents(verbs.EventQPReqErr)
@@ -199,11 +193,8 @@ func TestTooManyReads(t *testing.T) {
 		if n := len(sent); n != 3 || sent[2].PSN != 2 || sent[2].AETH.Syndrome != 0x61 || sent[1].Opcode == wire.RCAcknowledge {
 			t.Errorf("the answers are %v, want two responses and the NAK 0x61 of PSN 2", sent)
 		}
-		if atomic && p.b.qp.Work().Atomics != 2 {
-			t.Errorf("%d atomics were executed, want 2", p.b.qp.Work().Atomics)
-		}
-		if !atomic && p.b.qp.Work().Reads != 2 {
-			t.Errorf("%d READs were executed, want 2", p.b.qp.Work().Reads)
+		if w := p.b.qp.Work(); w.Atomics+w.Reads+w.AtomicWrites != 2 {
+			t.Errorf("%v: %d atomics, %d READs and %d ATOMIC WRITEs were executed, want 2 together", op, w.Atomics, w.Reads, w.AtomicWrites)
 		}
 	}
 }
@@ -245,14 +236,14 @@ func TestSavedResultOfReusedPSN(t *testing.T) {
 	var rs responses
 	rs.resize(3)
 	for i := range uint64(7) {
-		rs.add(response{psn: wire.PSN(5 + i%2), packets: 1, atomic: true, orig: i})
-		if e := rs.atomic(wire.PSN(5 + i%2)); e == nil || e.orig != i {
+		rs.add(response{psn: wire.PSN(5 + i%2), packets: 1, kind: atomicResponse, orig: i})
+		if e := rs.saved(atomicResponse, wire.PSN(5+i%2)); e == nil || e.orig != i {
 			t.Errorf("after result %d: %+v, want this result", i, e)
 		}
 	}
 	rs.resize(5) // by SQD -> SQD; the results stay
 	for psn, want := range map[wire.PSN]uint64{5: 6, 6: 5} {
-		if e := rs.atomic(psn); e == nil || e.orig != want {
+		if e := rs.saved(atomicResponse, psn); e == nil || e.orig != want {
 			t.Errorf("after resize psn %v: %+v, want result %d", psn, e, want)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// response is the answer to a READ or an atomic.
+// response is the answer to a READ, an atomic, a FLUSH or an ATOMIC WRITE.
 type response struct {
 	psn     wire.PSN
 	packets uint32
@@ -17,20 +17,29 @@ type response struct {
 	rkey   verbs.RKey
 	length uint32
 
-	atomic bool
-	orig   uint64
+	kind responseKind
+	orig uint64 // atomic
 
 	replay bool // the request has come before
 	gone   bool // and part of its memory is gone: a NAK answers
 }
+
+// responseKind says which request a response answers.
+type responseKind uint8
+
+const (
+	readResponse   responseKind = iota
+	atomicResponse              // with the value before
+	emptyResponse               // of a FLUSH or an ATOMIC WRITE: that of a READ of no bytes
+)
 
 // end returns the PSN after the response.
 func (e *response) end() wire.PSN { return e.psn.Add(int(e.packets)) }
 
 func (e *response) overlaps(o *response) bool { return e.psn.Less(o.end()) && o.psn.Less(e.end()) }
 
-// responses are the READs and atomics that are to be answered, in the order of their PSNs. They keep the latest
-// requests too, atomics with their results, in case the answers get lost.
+// responses are the READs, atomics, FLUSHes and ATOMIC WRITEs that are to be answered, in the order of their PSNs. They
+// keep the latest requests too, atomics with their results, in case the answers get lost.
 type responses struct {
 	pending []response // from first on
 	first   int32
@@ -144,7 +153,7 @@ func (rs *responses) find(match func(*response) bool) *response {
 func (rs *responses) repeatsRead(e *response, mtu uint32) bool {
 	return rs.find(func(o *response) bool {
 		k := e.psn.Diff(o.psn)
-		if o.atomic || k < 0 || k >= int(o.packets) {
+		if o.kind != readResponse || k < 0 || k >= int(o.packets) {
 			return false
 		}
 		off := uint32(k) * mtu
@@ -161,7 +170,7 @@ func (rs *responses) reach(epsn wire.PSN) int {
 	return n
 }
 
-// atomic returns the latest atomic with a PSN, or nil.
-func (rs *responses) atomic(psn wire.PSN) *response {
-	return rs.find(func(o *response) bool { return o.atomic && o.psn == psn })
+// saved returns the saved response of a kind, which is not that of a READ, with a PSN, or nil.
+func (rs *responses) saved(kind responseKind, psn wire.PSN) *response {
+	return rs.find(func(o *response) bool { return o.kind == kind && o.psn == psn })
 }

@@ -39,6 +39,9 @@ type coldWQE struct {
 	compareAdd uint64 // atomics
 	swap       uint64
 
+	flush verbs.Flush        // OpFlush
+	word  [atomicLength]byte // OpAtomicWrite with inline data
+
 	bind verbs.MWBind // OpBindMW
 
 	ah      verbs.ProviderAH // UD: the way to the destination
@@ -71,9 +74,17 @@ func psn(seq uint64) wire.PSN { return wire.PSN(seq) & wire.PSNMask }
 
 func (w *sendWQE) end() uint64 { return w.seq + w.packets }
 
-// hasResponse reports whether w completes by a response of its own, not by an acknowledgement.
-func (w *sendWQE) hasResponse() bool { return w.op == verbs.OpRDMARead || w.isAtomic() }
+// responseOps are the operations that complete by a response of their own, not by an acknowledgement. The response of
+// all but READs is one packet.
+const responseOps = 1<<verbs.OpRDMARead | 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd | 1<<verbs.OpFlush | 1<<verbs.OpAtomicWrite
 
+// hasResponse reports whether w completes by a response of its own.
+func (w *sendWQE) hasResponse() bool { return responseOps>>w.op&1 != 0 }
+
+// isOnePacket reports whether w is one packet, and so is its response.
+func (w *sendWQE) isOnePacket() bool { return w.op != verbs.OpRDMARead && w.hasResponse() }
+
+// isAtomic reports whether w fills its SGList with the value before.
 func (w *sendWQE) isAtomic() bool {
 	return w.op == verbs.OpAtomicCmpSwap || w.op == verbs.OpAtomicFetchAdd
 }
@@ -189,7 +200,11 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 	}
 	if wr.InlineData != nil {
 		w.length, w.sg = uint32(len(wr.InlineData)), nil
-		w.inline = sq.inlineSpace(place, w.length)
+		if wr.Op == verbs.OpAtomicWrite {
+			w.inline = w.cold.word[:]
+		} else {
+			w.inline = sq.inlineSpace(place, w.length)
+		}
 		copy(w.inline, wr.InlineData)
 	} else {
 		w.length, w.inline = 0, nil
@@ -200,7 +215,7 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 		}
 	}
 	w.packets = packetsFor(w.length, mtu)
-	if w.isAtomic() {
+	if w.isOnePacket() {
 		w.packets = 1
 	}
 	w.simple = w.packets == 1 && simpleOps>>wr.Op&1 != 0 && w.flags&verbs.SendFence == 0
@@ -228,7 +243,7 @@ func (sq *sendQueue) unpush(w *sendWQE) {
 const (
 	simpleOps = 1<<verbs.OpRDMAWrite | 1<<verbs.OpRDMAWriteWithImm | 1<<verbs.OpSend | 1<<verbs.OpSendWithImm | 1<<verbs.OpRDMARead | 1<<verbs.OpAtomicCmpSwap |
 		1<<verbs.OpAtomicFetchAdd
-	coldOps = 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd | 1<<verbs.OpBindMW
+	coldOps = 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd | 1<<verbs.OpBindMW | 1<<verbs.OpFlush | 1<<verbs.OpAtomicWrite
 )
 
 // copyCold copies the cold fields of a work request to the coldWQE of w, which is at place.
@@ -238,7 +253,7 @@ func (sq *sendQueue) copyCold(w *sendWQE, place uint64, wr *verbs.SendWR) {
 	}
 	r := &sq.cold[place]
 	w.cold = r
-	r.compareAdd, r.swap, r.destQPN, r.qkey = wr.CompareAdd, wr.Swap, wr.RemoteQPN, wr.RemoteQKey
+	r.compareAdd, r.swap, r.destQPN, r.qkey, r.flush = wr.CompareAdd, wr.Swap, wr.RemoteQPN, wr.RemoteQKey, wr.Flush
 	if wr.Bind != nil {
 		r.bind = *wr.Bind // the program may reuse wr.Bind once the post is done
 		if w.op == verbs.OpBindMW {

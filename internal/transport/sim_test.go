@@ -71,7 +71,7 @@ func simulateSeeds(t *testing.T, simulate func(t *testing.T, seed uint64)) {
 // simKinds are the operations of each type of QP.
 var simKinds = map[verbs.QPType][]verbs.Opcode{
 	verbs.QPTypeRC: {verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpSend, verbs.OpSendWithImm, verbs.OpRDMARead,
-		verbs.OpAtomicCmpSwap, verbs.OpAtomicFetchAdd, verbs.OpSendWithInv, verbs.OpLocalInv, verbs.OpBindMW},
+		verbs.OpAtomicCmpSwap, verbs.OpAtomicFetchAdd, verbs.OpSendWithInv, verbs.OpLocalInv, verbs.OpBindMW, verbs.OpFlush, verbs.OpAtomicWrite},
 	verbs.QPTypeUC: {verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpSend, verbs.OpSendWithImm, verbs.OpLocalInv, verbs.OpBindMW},
 	verbs.QPTypeUD: {verbs.OpSend, verbs.OpSendWithImm},
 }
@@ -88,6 +88,7 @@ type sim struct {
 	fatal  bool    // retries are few, so that a QP may fail
 	calm   bool    // no faults and no timeouts; receives of UC and UD in time
 	kill   bool    // one of the QPs goes to ERR on the way
+	files  bool    // the memory is that of a file, and FLUSHes to storage take a while
 	last   map[*node]time.Duration
 }
 
@@ -104,6 +105,7 @@ type program struct {
 	depth   int
 	events  int // looked at
 	killed  bool
+	stores  int          // steps that the FLUSH to storage under way has taken
 	matched int          // UC and UD: behind the peer's message that was received last
 	bound   []verbs.RKey // of the windows, those that are bound after the work requests so far
 
@@ -130,7 +132,7 @@ func (x *program) spoil(s *sim, o *simOp) {
 	bad := verbs.SGE{Addr: 1, Length: uint32(o.length), LKey: 1}
 	switch s.rnd.IntN(4) {
 	case 0:
-		if o.length == 0 || o.local() {
+		if o.length == 0 || o.local() || o.wr.Op == verbs.OpFlush {
 			return
 		}
 		o.wr.SGList = []verbs.SGE{bad}
@@ -183,6 +185,9 @@ func (o *simOp) atomic() bool {
 	return o.wr.Op == verbs.OpAtomicCmpSwap || o.wr.Op == verbs.OpAtomicFetchAdd
 }
 
+// changesWord reports whether o is an atomic or an ATOMIC WRITE.
+func (o *simOp) changesWord() bool { return o.atomic() || o.wr.Op == verbs.OpAtomicWrite }
+
 func simulate(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 0x5eed))
 	s := &sim{t: t, rnd: rnd, last: map[*node]time.Duration{}}
@@ -203,6 +208,12 @@ func simulate(t *testing.T, seed uint64) {
 	}
 	s.pair = newPair(t, set)
 	s.pair.single = rnd.IntN(2) == 0
+	if s.files = canStore && !set.lends && rnd.IntN(3) == 0; s.files {
+		for _, e := range []*node{s.pair.a, s.pair.b} {
+			e.storeInFile()
+			e.disk = !s.calm && !s.fatal
+		}
+	}
 	s.slow = rnd.Float64() * 0.9
 	s.sqd = rnd.IntN(6) == 0
 	s.kill = rnd.IntN(12) == 0 && !s.calm
@@ -300,12 +311,22 @@ func (x *program) generate(s *sim, n int) {
 			}
 		case wr.Op == verbs.OpRDMARead && (o.length > simWriteLen || r.IntN(2) == 0):
 			o.off = simStatic + r.IntN(simStaticLen-o.length)
+		case wr.Op == verbs.OpAtomicWrite:
+			o.length, o.off = 8, simWords+8*r.IntN(simWordCount)
 		default:
 			o.off = simWrite + r.IntN(simWriteLen-o.length+1)
 		}
 		wr.Remote = x.peer.mem.remote(o.off)
 		if o.local() {
 			x.generateLocal(s, o)
+			continue
+		}
+		if wr.Op == verbs.OpFlush {
+			wr.Flush = verbs.Flush{Length: uint32(o.length), Placement: verbs.FlushGlobal, Selectivity: verbs.FlushSelectivity(r.IntN(2))}
+			if s.files && r.IntN(2) == 0 {
+				wr.Flush.Placement |= verbs.FlushPersistent
+			}
+			x.ops = append(x.ops, o)
 			continue
 		}
 		if wr.Op == verbs.OpSendWithInv {
@@ -396,6 +417,12 @@ func (s *sim) run() {
 
 // act lets a program take the steps that are allowed at this time, or that it must take when it is forced.
 func (s *sim) act(x *program, force bool) {
+	if len(x.flushings) > 0 {
+		if x.stores++; force || x.stores > 3 || s.rnd.IntN(4) == 0 { // before the peer's retries end
+			x.stored()
+			x.stores = 0
+		}
+	}
 	if !force && s.rnd.Float64() < s.slow {
 		return
 	}

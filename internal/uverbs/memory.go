@@ -12,12 +12,15 @@ import (
 // optionalAccess are the access flags that a driver may ignore: IB_ACCESS_OPTIONAL.
 const optionalAccess = 0x3ff << 20
 
-// accessFlags returns a program's access flags as verbs has them. Flags beyond, such as those of FLUSH, are refused.
+// accessFlags returns the access flags of a program's memory as verbs has them. Flags beyond are refused. That memory may be
+// flushed to storage is refused as Linux's rxe refuses it for memory that is not persistent.
 func accessFlags(flags uint32) (verbs.Access, error) {
 	const known = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
-		verbs.AccessMWBind | verbs.AccessZeroBased | verbs.AccessOnDemand | verbs.AccessHugeTLB
+		verbs.AccessMWBind | verbs.AccessZeroBased | verbs.AccessOnDemand | verbs.AccessHugeTLB | verbs.AccessFlushGlobal
 	a := verbs.Access(flags &^ optionalAccess)
 	switch {
+	case a&verbs.AccessFlushPersistent != 0:
+		return 0, unix.EINVAL
 	case a&^known != 0:
 		return 0, unix.EOPNOTSUPP
 	case a&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && a&verbs.AccessLocalWrite == 0:

@@ -151,7 +151,13 @@ func (p *poster) take(i int) error {
 		return unix.EINVAL
 	}
 	data := e[uapi.SendWQESize:]
-	if w.SendFlags&uapi.SendInline != 0 {
+	if wr.Op == verbs.OpAtomicWrite { // the word is in the element, whatever the flags
+		if len(data) < 8 {
+			return unix.EINVAL
+		}
+		wr.Flags |= verbs.SendInline
+		wr.InlineData = data[:8]
+	} else if w.SendFlags&uapi.SendInline != 0 {
 		if int64(w.Length) > int64(len(data)) {
 			return unix.EINVAL
 		}
@@ -172,7 +178,10 @@ func (p *poster) take(i int) error {
 		wr.InvalidateRKey = verbs.RKey(w.Key())
 	}
 	switch wr.Op {
-	case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpRDMARead:
+	case verbs.OpFlush:
+		wr.Remote = verbs.RemoteAddr{VA: w.RemoteAddr, RKey: verbs.RKey(w.FlushRKey)}
+		wr.Flush = verbs.Flush{Length: w.FlushLength, Placement: verbs.FlushPlacement(w.FlushPlacement), Selectivity: verbs.FlushSelectivity(w.FlushSelectivity)}
+	case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpRDMARead, verbs.OpAtomicWrite:
 		wr.Remote = verbs.RemoteAddr{VA: w.RemoteAddr, RKey: verbs.RKey(w.RKey)}
 	case verbs.OpAtomicCmpSwap:
 		wr.Remote = verbs.RemoteAddr{VA: w.RemoteAddr, RKey: verbs.RKey(w.AtomicRKey)}

@@ -54,7 +54,7 @@ func (c *Context) exQueryDevice(k *call) error {
 	if in.CompMask != 0 || in.Reserved != 0 {
 		return unix.EINVAL
 	}
-	r := uapi.ExQueryDeviceResp{Base: c.deviceResp(), DeviceCapFlagsEx: c.attr.DeviceCapFlagsEx, ODPCaps: odpCaps}
+	r := uapi.ExQueryDeviceResp{Base: c.deviceResp(), DeviceCapFlagsEx: uint64(c.attr.DeviceCapFlagsEx), ODPCaps: odpCaps}
 	all := uapi.Append(nil, r)
 	r.ResponseLength = uint32(min(len(all), k.cmd.Out.Length))
 	return k.put(k.cmd.Out, uapi.Append(nil, r))

@@ -100,6 +100,7 @@ func (f *foreign) Info() verbs.DeviceInfo {
 
 func (f *foreign) Query() (verbs.DeviceAttr, error) {
 	a, err := f.ProviderDevice.Query()
+	a.DeviceCapFlagsEx &^= verbs.DeviceFlushPersistent // it maps no files
 	if f.attr != nil {
 		f.attr(&a)
 	}
@@ -124,10 +125,10 @@ func TestForeignDevices(t *testing.T) {
 		not     []string // prefixes of cases for which the simulated device is not enough of another kind
 	}{
 		{"a card", foreign{attr: promisesNothing, link: verbs.LinkLayerEthernet, loose: true},
-			[]string{"rc/watching memory", "cq/exact events", "cq/resize", "cq/overflow", "cm/"}, nil,
+			[]string{"rc/watching memory", "cq/exact events", "cq/resize", "cq/overflow", "cm/", "rc/flush to a file"}, nil,
 			[]string{"mr/rereg"}}, // it knows the PDs of its own kind alone
 		{"InfiniBand", foreign{link: verbs.LinkLayerInfiniBand, lid: 5},
-			[]string{"ud/multicast", "ud/multicast to many QPs", "ud/multicast errors", "cm/"}, nil,
+			[]string{"ud/multicast", "ud/multicast to many QPs", "ud/multicast errors", "cm/", "rc/flush to a file"}, nil,
 			[]string{"ud/send and answer"}}, // its completions do not bear the sender's LID
 		{"iWARP", foreign{transport: verbs.TransportIWARP, link: verbs.LinkLayerEthernet},
 			[]string{"state/", "rc/", "uc/", "ud/", "srq/", "mw/", "event/", "cq/", "mr/"},

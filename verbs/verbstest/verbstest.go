@@ -33,6 +33,10 @@ const (
 	ByHand   // QPs go through their states by QP.Modify; on iWARP the connection manager takes them to RTS
 	ResizeCQ // CQ.Resize works
 
+	AtomicWrites    // ATOMIC WRITE
+	FlushGlobal     // FLUSH that makes data visible
+	FlushPersistent // FLUSH to storage
+
 	// What InfiniBand and RoCE have, and iWARP has not.
 
 	Acknowledged // a SEND or WRITE completes when the peer has it, so that its completion tells of a refusal
@@ -54,6 +58,7 @@ const (
 
 var capabilityNames = []string{
 	"UC", "UD", "SRQ", "MWType1", "MWType2", "Multicast", "Atomics", "Rereg", "CM", "ByHand", "ResizeCQ",
+	"AtomicWrites", "FlushGlobal", "FlushPersistent",
 	"Acknowledged", "SendImm", "RNR", "SQD",
 	"ExactEvents", "LastWordLast", "OverrunStatus", "ResponderEvents", "DatagramLimit",
 }
@@ -104,7 +109,7 @@ func (c *Config) cases() []Case {
 func Cases() []Case {
 	var all []Case
 	for _, cs := range [][]Case{
-		deviceCases, objectCases, stateCases, rcCases, orderCases, atomicCases, errorCases, loadCases, cqCases, eventCases,
+		deviceCases, objectCases, stateCases, rcCases, orderCases, atomicCases, placementCases, errorCases, loadCases, cqCases, eventCases,
 		mrCases, ucCases, udCases, multicastCases, srqCases, mwCases, mw2Cases, cmCases,
 	} {
 		all = append(all, cs...)
@@ -221,6 +226,9 @@ func lacks(d *verbs.Device, needs Capability) (Capability, error) {
 		attr string
 	}{
 		{Atomics, attr.AtomicCap != verbs.AtomicNone, "atomic_cap is ATOMIC_NONE"},
+		{AtomicWrites, attr.DeviceCapFlagsEx&verbs.DeviceAtomicWrite != 0, "no ATOMIC_WRITE"},
+		{FlushGlobal, attr.DeviceCapFlagsEx&verbs.DeviceFlushGlobal != 0, "no FLUSH_GLOBAL"},
+		{FlushPersistent, attr.DeviceCapFlagsEx&verbs.DeviceFlushPersistent != 0, "no FLUSH_PERSISTENT"},
 		{SRQ, attr.MaxSRQ > 0, "max_srq is 0"},
 		{Multicast, attr.MaxMcastGrp > 0, "max_mcast_grp is 0"},
 		{MWType1, attr.DeviceCapFlags&verbs.DeviceMemWindow != 0, "no MEM_WINDOW"},

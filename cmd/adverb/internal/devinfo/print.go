@@ -106,7 +106,7 @@ func printDeviceAttr(w io.Writer, a *verbs.DeviceAttr) {
 	}
 	fmt.Fprintf(w, "\tcompletion_timestamp_mask not supported\n")
 	fmt.Fprintf(w, "\tcore clock not supported\n")
-	printCapFlagsEx(w, a.DeviceCapFlagsEx|uint64(a.DeviceCapFlags))
+	printCapFlagsEx(w, uint64(a.DeviceCapFlagsEx)|uint64(a.DeviceCapFlags))
 	fmt.Fprintf(w, "\ttso_caps:\n\t\tmax_tso:\t\t\t0\n")
 	fmt.Fprintf(w, "\trss_caps:\n")
 	fmt.Fprintf(w, "\t\tmax_rwq_indirection_tables:\t\t\t0\n")
