@@ -50,7 +50,7 @@ func TestDispatch(t *testing.T) {
 		{[]string{"adverb", "help", "nope"}, 2, "", `unknown command "nope"`},
 		{[]string{"adverb", "completion", "--help"}, 0, "Usage: adverb completion bash|fish|zsh\n", ""},
 		{[]string{"adverb", "completion", "tcsh"}, 2, "Usage: adverb completion", "bash, fish and zsh"},
-		{[]string{"adverb", "man"}, 2, "Usage: adverb man <dir>\n", ""},
+		{[]string{"adverb", "man"}, 2, "Usage: adverb man [--markdown] <dir>\n", ""},
 		{[]string{"adverb", "devinfo", "-h"}, 0, "-h, --help", ""},
 		{[]string{"adverb", "ibv_devinfo", "-h"}, 0, "-h, --help", ""},
 		{[]string{"/usr/bin/ibv_devinfo", "-h"}, 255, "Usage: /usr/bin/ibv_devinfo  ", "/usr/bin/ibv_devinfo: invalid option -- 'h'\n"},

@@ -104,3 +104,33 @@ func containsAny(s string, parts []string) bool {
 	}
 	return false
 }
+
+// TestMarkdown: each command has a page of Markdown, with its flags, and the list has each page.
+func TestMarkdown(t *testing.T) {
+	dir := t.TempDir()
+	if code, stdout, stderr := tool(t.Context(), "adverb", "man", "--markdown", dir); code != 0 || stdout != "" || stderr != "" {
+		t.Fatalf("got status %d, stdout %q, stderr %q, want nothing printed", code, stdout, stderr)
+	}
+	read := func(name string) string {
+		b, err := os.ReadFile(filepath.Join(dir, name+".md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	index := read("README")
+	for _, c := range commands {
+		page := read(c.Name)
+		if !strings.HasPrefix(page, "# adverb "+c.Name+"\n") {
+			t.Errorf("the page of %s begins with %.40q", c.Name, page)
+		}
+		for _, f := range c.Flags {
+			if !strings.Contains(page, "--"+f.Long) {
+				t.Errorf("the page of %s has no --%s", c.Name, f.Long)
+			}
+		}
+		if !strings.Contains(index, "[`"+c.Name+"`]("+c.Name+".md)") {
+			t.Errorf("the list has no link to the page of %s", c.Name)
+		}
+	}
+}

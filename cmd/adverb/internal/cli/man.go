@@ -14,14 +14,22 @@ func (t *Tool) manCommand() *Command {
 	return &Command{
 		Name:     "man",
 		Short:    "Write the manual pages to a directory",
-		Forms:    []Form{{Args: "<dir>"}},
+		Flags:    []Flag{{Long: "markdown", Help: "write the pages as Markdown, into <dir> itself", Ours: true}},
+		Forms:    []Form{{Args: "[--markdown] <dir>"}},
 		Operands: []Values{Files},
 		Usage:    UsageLine,
 		More: `The pages of section 1 go to <dir>/man1: one of ` + t.Name + `, one of each command, and a link to it from each
 classic name. <dir> is a directory of MANPATH, such as /usr/local/share/man.
 `,
 		Run: func(inv *Invocation) int {
-			operands, code, ok := inv.Parse(ExitUsage, func(name, _ string) bool { Undeclared(name); return false })
+			write := t.writeManual
+			operands, code, ok := inv.Parse(ExitUsage, func(name, _ string) bool {
+				if name != "markdown" {
+					Undeclared(name)
+				}
+				write = t.writeMarkdown
+				return true
+			})
 			if !ok {
 				return code
 			}
@@ -29,7 +37,7 @@ classic name. <dir> is a directory of MANPATH, such as /usr/local/share/man.
 				inv.PrintUsage()
 				return ExitUsage
 			}
-			if err := t.writeManual(operands[0]); err != nil {
+			if err := write(operands[0]); err != nil {
 				return inv.Fail(err, "")
 			}
 			return ExitOK
@@ -138,39 +146,63 @@ func (p *page) flag(f *Flag) {
 	p.linef(".TP\n%s\n%s", head, roff(f.Help))
 }
 
-// text writes the paragraphs of a section. Lines that are indented stay as they are.
+// block is a paragraph, or lines that stay as they are.
+type block struct {
+	literal bool
+	lines   []string
+}
+
+// blocks takes a text apart. Lines that are indented stay as they are; blank lines between them do too.
+func blocks(s string) (list []block) {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	begins := true
+	for i, line := range lines {
+		last := len(list) - 1
+		inside := !begins && list[last].literal
+		switch text := strings.TrimSpace(line); {
+		case text == "" && inside && i+1 < len(lines) && strings.HasPrefix(lines[i+1], "  "):
+			list[last].lines = append(list[last].lines, "")
+			continue
+		case text == "":
+			begins = true
+			continue
+		case strings.HasPrefix(line, "  "):
+			if !inside {
+				list = append(list, block{literal: true})
+			}
+			line = strings.TrimPrefix(line, "  ")
+		default:
+			if begins || inside {
+				list = append(list, block{})
+			}
+			line = text
+		}
+		begins, last = false, len(list)-1
+		list[last].lines = append(list[last].lines, line)
+	}
+	return list
+}
+
+// text writes the blocks of a section.
 func (p *page) text(s string) {
-	literal := false
-	toLiteral := func(want bool) {
+	for i, b := range blocks(s) {
 		switch {
-		case want && !literal:
+		case b.literal:
 			p.linef(".PP\n.RS 4\n.nf")
-		case literal && !want:
+		case i > 0:
+			p.linef(".PP")
+		}
+		for _, line := range b.lines {
+			if line == "" {
+				p.linef(".sp")
+				continue
+			}
+			p.linef("%s", roff(line))
+		}
+		if b.literal {
 			p.linef(".fi\n.RE")
 		}
-		literal = want
 	}
-	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	for i, line := range lines {
-		text := strings.TrimSpace(line)
-		switch {
-		case text == "" && literal && i+1 < len(lines) && strings.HasPrefix(lines[i+1], "  "):
-			p.linef(".sp")
-		case text == "":
-			toLiteral(false)
-		case strings.HasPrefix(line, "  "):
-			toLiteral(true)
-			p.linef("%s", roff(strings.TrimPrefix(line, "  ")))
-		default:
-			wasLiteral := literal
-			toLiteral(false)
-			if i > 0 && (wasLiteral || strings.TrimSpace(lines[i-1]) == "") {
-				p.linef(".PP")
-			}
-			p.linef("%s", roff(text))
-		}
-	}
-	toLiteral(false)
 }
 
 // toolPage is the page of the tool itself.

@@ -27,3 +27,18 @@ func TestPageText(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// Text of Markdown appears as it is written too.
+func TestEscapeMarkdown(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain, (1) - x":   "plain, (1) - x",
+		"<n> of a|b_c*":    `\<n\> of a\|b\_c\*`,
+		"- no list\n1. no": `\- no list` + "\n" + `1\. no`,
+		"`c` & [d](e)":     "\\`c\\` \\& \\[d\\](e)",
+		"2 - x\n= y":       "2 - x\n\\= y",
+	} {
+		if got := escapeMarkdown(in); got != want {
+			t.Errorf("escapeMarkdown(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
