@@ -23,7 +23,7 @@ test: fmt
 
 # From the quickest to fail to the slowest, one after the other even under -j. A check that fails hides no other: all run,
 # and the end names those that failed.
-CHECKS ?= fmt tidy vet lint floors cross bits32 race portable nocgo modules examples report fuzz-short release-dry litmus sim
+CHECKS ?= fmt tidy vet lint floors cross bits32 race portable nocgo modules examples report pages fuzz-short release-dry litmus sim
 check:
 	@failed=; for step in $(CHECKS); do \
 		echo "== $$step"; begin=$$(date +%s); \
@@ -113,6 +113,24 @@ examples:
 .PHONY: report
 report:
 	cd tools/benchmarks && $(GO) mod tidy -diff && $(GO) vet ./... && \
+		$(GO) tool -modfile=../go.mod staticcheck ./... && CGO_ENABLED=0 $(GO) test ./...
+
+# The documents as static pages, into SITE: docs/ and what else is written, a page for each command, and a search. They need
+# no server, and ask nobody for anything. A link that leads nowhere fails.
+SITE ?= dist/site
+.PHONY: site pages
+site:
+	@tmp=$$(mktemp -d) && trap 'rm -r "$$tmp"' EXIT && $(GO) build -o "$$tmp/adverb" ./cmd/adverb && \
+		"$$tmp/adverb" man --markdown "$$tmp/commands" && \
+		lab=; if "$$tmp/adverb" lab --help >/dev/null 2>&1; then "$$tmp/adverb" lab --out "$$tmp/lab" && lab="-lab $$tmp/lab"; fi && \
+		$(GO) -C tools/site build -o "$$tmp/site" . && \
+		"$$tmp/site" -root . -commands "$$tmp/commands" $$lab -version "$$(git describe --always --abbrev=12 --dirty=' and changes')" -o '$(SITE)' && \
+		echo "The pages begin at $(SITE)/index.html"
+
+# What makes the pages is a module of its own too, for its Markdown library. Its tests make them all, and read them in
+# Chromium.
+pages:
+	cd tools/site && $(GO) mod tidy -diff && $(GO) vet ./... && \
 		$(GO) tool -modfile=../go.mod staticcheck ./... && CGO_ENABLED=0 $(GO) test ./...
 
 # The tool for every system, into dist, with a bill of materials and checksums. With VERSION=v0.1.0, in a clean checkout

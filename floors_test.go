@@ -29,6 +29,7 @@ var floors = []struct {
 	{"lab/agentd", 9},
 	{"lab/programs", 9},
 	{"tools/benchmarks", 9}, // a module of its own
+	{"tools/site", 9},       // another
 	{"lab/agent", 5},
 
 	// The examples are a module of their own; what they share is below them.

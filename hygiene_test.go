@@ -24,8 +24,8 @@ var forbiddenStrings = []string{
 	"pypi" + ".org", "crates" + ".io", "npmjs" + ".org",
 }
 
-// sourceFiles calls visit for each file of the module but captures, corpora and hidden
-// directories, by its slash-separated path.
+// sourceFiles calls visit for each file of the module but captures, corpora, hidden
+// directories and what make release and make site write, by its slash-separated path.
 func sourceFiles(t *testing.T, visit func(name string, d fs.DirEntry)) {
 	t.Helper()
 	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
@@ -34,7 +34,7 @@ func sourceFiles(t *testing.T, visit func(name string, d fs.DirEntry)) {
 			return err
 		case d.IsDir():
 			hidden := name != "." && strings.HasPrefix(d.Name(), ".") && d.Name() != ".ci"
-			if hidden || d.Name() == "testdata" {
+			if hidden || d.Name() == "testdata" || name == "dist" {
 				return fs.SkipDir
 			}
 		case d.Type().IsRegular() && name != ".git": // a file where the checkout is a worktree
