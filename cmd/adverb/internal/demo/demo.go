@@ -22,7 +22,7 @@ var Command = &cli.Command{
 	Name:  "demo",
 	Short: "Show what RDMA does, both ends in one process: SEND, READ, WRITE, atomics, losses, refusals",
 	Flags: []cli.Flag{
-		{Short: 'q', Long: "quiet", Help: "print only the two programs' output; of a scene nothing", Ours: true},
+		{Short: 'q', Long: "quiet", Help: "print only the two programs' output; of a scene only what --trace, --see or --pcap ask for", Ours: true},
 		{Long: "trace", Help: "print each packet when it is sent", Ours: true},
 		{Long: "see", Help: "draw the packets at the end, as adverb see does", Ours: true},
 		{Long: "pcap", Arg: "<file>", Help: "write the packets to a file for Wireshark", Ours: true, Values: cli.Files},
@@ -91,9 +91,17 @@ func run(inv *cli.Invocation) int {
 		return code
 	}
 	fail := func(err error) int { return inv.Fail(fmt.Errorf("demo: %w", err), "") }
+	refuse := func(format string, args ...any) int {
+		inv.Errorf(inv.Prog+": "+format+"\n", args...)
+		inv.PrintUsage()
+		return cli.ExitUsage
+	}
 	if len(operands) == 1 {
 		for _, s := range scenes {
 			if s.name == operands[0] {
+				if f.quiet && !f.trace && !f.see && f.pcap == "" {
+					return refuse("with -q alone the scene %s prints nothing: add --see, --trace or --pcap=<file>, or leave out -q", s.name)
+				}
 				return inv.Finish(errors.Join(play(inv.Stdout, f, s.play), inv.Ctx.Err()), fail)
 			}
 		}
@@ -101,10 +109,10 @@ func run(inv *cli.Invocation) int {
 	switch {
 	case len(operands) == 1 && rwdemo.Mode(operands[0]).Valid():
 		f.modes = []rwdemo.Mode{rwdemo.Mode(operands[0])}
-	case len(operands) > 0:
-		inv.Errorf("%s: %q: there are the demonstrations %s\n", inv.Prog, operands, strings.Join(names(), ", "))
-		inv.PrintUsage()
-		return cli.ExitUsage
+	case len(operands) > 1:
+		return refuse("%d demonstrations were named: name one, or none for write and read", len(operands))
+	case len(operands) == 1:
+		return refuse("there is no demonstration %q: there are %s", operands[0], strings.Join(names(), ", "))
 	}
 	return inv.Finish(demonstrate(inv.Ctx, inv.Stdout, f), fail)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 	"github.com/adverb-rdma/adverb/internal/ladder"
 )
@@ -94,6 +95,20 @@ func TestDemoSeen(t *testing.T) {
 	} {
 		if n := strings.Count(got, what); n != want {
 			t.Errorf("got %d × %q, want %d, in\n%s", n, what, want, got)
+		}
+	}
+}
+
+// What is refused says the remedy: a scene that would print nothing, a name that is none, and two of them.
+func TestDemoRefuses(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"send -q", "add --see, --trace or --pcap=<file>"},
+		{"sent", `there is no demonstration "sent": there are read, write, send, `},
+		{"send write", "2 demonstrations were named: name one"},
+	} {
+		code, stdout, stderr := tool.Run(t.Context(), append([]string{"adverb", "demo"}, strings.Fields(tt.args)...)...)
+		if code != cli.ExitUsage || !strings.Contains(stderr, tt.want) || !strings.HasPrefix(stdout, "Usage: ") {
+			t.Errorf("%s: got status %d, stdout %q, stderr %q, want %d and %q", tt.args, code, stdout, stderr, cli.ExitUsage, tt.want)
 		}
 	}
 }
