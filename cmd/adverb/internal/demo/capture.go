@@ -16,7 +16,7 @@ import (
 // captures are the captures of a demonstration, as far as they are asked for.
 type captures struct {
 	file    *os.File     // of --pcap, or nil: each packet once
-	seen    bytes.Buffer // for --see: each packet at both ends
+	seen    bytes.Buffer // for --see and --svg: each packet at both ends
 	writers []*pcap.Writer
 }
 
@@ -30,7 +30,7 @@ func (c *captures) open(f flags, now func() time.Time) (err error) {
 			return err
 		}
 	}
-	if f.see {
+	if f.draws() {
 		return c.add(&c.seen, pcap.Options{Now: now})
 	}
 	return nil
@@ -63,14 +63,30 @@ func (c *captures) close() error {
 	return errors.Join(errs...)
 }
 
-// draw draws the packets, after close.
-func (c *captures) draw(w io.Writer, quiet bool) error {
+// draw draws the packets, after close: behind the story, which quiet leaves out, and into the file of --svg.
+func (c *captures) draw(w io.Writer, f flags, quiet bool) error {
+	if !f.draws() {
+		return nil
+	}
 	l := ladder.NewCollector()
 	if err := l.Read(&c.seen); err != nil {
 		return err
 	}
+	drawn := l.Ladder(ladder.Options{})
+	if f.svg != "" {
+		var b bytes.Buffer
+		if err := drawn.SVG(&b, f.name); err != nil {
+			return err
+		}
+		if err := os.WriteFile(f.svg, b.Bytes(), 0o666); err != nil {
+			return err
+		}
+	}
+	if !f.see {
+		return nil
+	}
 	if !quiet {
 		fmt.Fprintln(w)
 	}
-	return l.Ladder(ladder.Options{}).Text(w)
+	return drawn.Text(w)
 }

@@ -22,13 +22,14 @@ var Command = &cli.Command{
 	Name:  "demo",
 	Short: "Show what RDMA does, both ends in one process: SEND, READ, WRITE, atomics, losses, refusals",
 	Flags: []cli.Flag{
-		{Short: 'q', Long: "quiet", Help: "print only the two programs' output; of a scene only what --trace, --see or --pcap ask for", Ours: true},
+		{Short: 'q', Long: "quiet", Help: "print only the two programs' output; of a scene only what other flags ask for", Ours: true},
 		{Long: "trace", Help: "print each packet when it is sent", Ours: true},
 		{Long: "see", Help: "draw the packets at the end, as adverb see does", Ours: true},
+		{Long: "svg", Arg: "<file>", Help: "draw the packets into a picture", Ours: true, Values: cli.Files},
 		{Long: "pcap", Arg: "<file>", Help: "write the packets to a file for Wireshark", Ours: true, Values: cli.Files},
 	},
 	Operands: []cli.Values{cli.OneOf(names()...)},
-	Forms:    []cli.Form{{Args: "[" + strings.Join(names(), "|") + "] [-q] [--trace] [--see] [--pcap=<file>]"}},
+	Forms:    []cli.Form{{Args: "[" + strings.Join(names(), "|") + "] [<flag>...]"}},
 	Usage:    cli.UsageLine,
 	More: `read and write: two software devices on loopback addresses play rdma-server and rdma-client of "RDMA read
 and write with IB verbs": each end registers memory, tells the other its key, and then writes
@@ -67,8 +68,13 @@ type flags struct {
 	quiet bool
 	trace bool
 	see   bool
+	svg   string // file, or ""
 	pcap  string // file, or ""
+	name  string // of the demonstration, for the picture
 }
+
+// draws reports whether the packets are drawn.
+func (f flags) draws() bool { return f.see || f.svg != "" }
 
 func run(inv *cli.Invocation) int {
 	f := flags{modes: []rwdemo.Mode{rwdemo.Write, rwdemo.Read}}
@@ -80,6 +86,8 @@ func run(inv *cli.Invocation) int {
 			f.trace = true
 		case "see":
 			f.see = true
+		case "svg":
+			f.svg = arg
 		case "pcap":
 			f.pcap = arg
 		default:
@@ -91,6 +99,7 @@ func run(inv *cli.Invocation) int {
 		return code
 	}
 	fail := func(err error) int { return inv.Fail(fmt.Errorf("demo: %w", err), "") }
+	f.name = strings.Join(append([]string{inv.Prog}, operands...), " ")
 	refuse := func(format string, args ...any) int {
 		inv.Errorf(inv.Prog+": "+format+"\n", args...)
 		inv.PrintUsage()
@@ -99,8 +108,8 @@ func run(inv *cli.Invocation) int {
 	if len(operands) == 1 {
 		for _, s := range scenes {
 			if s.name == operands[0] {
-				if f.quiet && !f.trace && !f.see && f.pcap == "" {
-					return refuse("with -q alone the scene %s prints nothing: add --see, --trace or --pcap=<file>, or leave out -q", s.name)
+				if f.quiet && !f.trace && !f.draws() && f.pcap == "" {
+					return refuse("with -q alone the scene %s prints nothing: add --see, --svg=<file>, --trace or --pcap=<file>, or leave out -q", s.name)
 				}
 				return inv.Finish(errors.Join(play(inv.Stdout, f, s.play), inv.Ctx.Err()), fail)
 			}
@@ -127,8 +136,8 @@ func demonstrate(ctx context.Context, w io.Writer, f flags) (err error) {
 		return err
 	}
 	defer func() {
-		if err = errors.Join(err, net.close()); err == nil && f.see {
-			err = net.captures.draw(w, true)
+		if err = errors.Join(err, net.close()); err == nil {
+			err = net.captures.draw(w, f, true)
 		}
 	}()
 	for _, mode := range f.modes {

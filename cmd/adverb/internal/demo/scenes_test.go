@@ -99,10 +99,27 @@ func TestDemoSeen(t *testing.T) {
 	}
 }
 
+// A picture has the packets that --see draws.
+func TestScenePicture(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.svg")
+	if got := scene(t, "routing", "-q", "--svg", file); got != "" {
+		t.Errorf("got %q, want nothing printed", got)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<title id=\"title\">adverb demo routing</title>", "overtaken: 2 packets", "adaptive routing"} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("the picture has no %q", want)
+		}
+	}
+}
+
 // What is refused says the remedy: a scene that would print nothing, a name that is none, and two of them.
 func TestDemoRefuses(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
-		{"send -q", "add --see, --trace or --pcap=<file>"},
+		{"send -q", "add --see, --svg=<file>, --trace or --pcap=<file>"},
 		{"sent", `there is no demonstration "sent": there are read, write, send, `},
 		{"send write", "2 demonstrations were named: name one"},
 	} {

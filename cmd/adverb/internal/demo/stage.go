@@ -80,10 +80,10 @@ func must[T any](v T, err error) T {
 // play plays a scene, and then draws its packets if they are asked for.
 func play(w io.Writer, f flags, scene func(*stage)) (err error) {
 	s := &stage{w: w, quiet: f.quiet, trace: f.trace, rng: rand.New(rand.NewPCG(sceneSeed, 0))}
-	if err := errors.Join(s.perform(f, scene), s.close()); err != nil || !f.see {
+	if err := errors.Join(s.perform(f, scene), s.close()); err != nil {
 		return err
 	}
-	return s.captures.draw(w, f.quiet)
+	return s.captures.draw(w, f, f.quiet)
 }
 
 func (s *stage) perform(f flags, scene func(*stage)) (err error) {
