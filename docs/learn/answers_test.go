@@ -3,6 +3,9 @@ package learn_test
 import (
 	"errors"
 	"math"
+	"os"
+	"regexp"
+	"strconv"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/rdmatest"
@@ -289,4 +292,28 @@ func TestAtomicNeeds(t *testing.T) {
 	}
 	x.Send(add)
 	wantStatus(t, x.Next(), verbs.WCRemAccessErr)
+}
+
+// The table of loss.md has all codes of the timeout, with 4.096 µs × 2^code.
+func TestTimeoutTable(t *testing.T) {
+	page, err := os.ReadFile("loss.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	units := map[string]float64{"µs": 1e-6, "ms": 1e-3, "s": 1}
+	codes := map[int]bool{}
+	for _, m := range regexp.MustCompile(`\| (\d+) \| ([\d.]+) (µs|ms|s) `).FindAllStringSubmatch(string(page), -1) {
+		code, err1 := strconv.Atoi(m[1])
+		got, err2 := strconv.ParseFloat(m[2], 64)
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		codes[code] = true
+		if want := 4.096e-6 * math.Exp2(float64(code)); math.Abs(got*units[m[3]]-want) > want/100 {
+			t.Errorf("code %d: the page says %s %s, want %g s", code, m[2], m[3], want)
+		}
+	}
+	if len(codes) != 31 {
+		t.Errorf("the page has %d codes, want 31, and 0", len(codes))
+	}
 }

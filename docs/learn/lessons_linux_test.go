@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/adverb-rdma/adverb/internal/watch"
 )
 
 var update = flag.Bool("update", false, "write the outputs in the pages, and the pictures, anew")
@@ -28,7 +30,8 @@ var update = flag.Bool("update", false, "write the outputs in the pages, and the
 //
 //	console          the output is the same at each run
 //	console varies   numbers, addresses and spaces differ from run to run
-//	console first    a terminal whose program waits for that of the next block; numbers differ
+//	console first    a terminal whose program waits for that of the next block; numbers differ. The next block follows when
+//	                 the program has printed a line, or listens by the connection manager
 var fence = regexp.MustCompile("(?ms)^```console(| varies| first)\n(.*?)^```$")
 
 // patience ends a command that got stuck.
@@ -95,7 +98,7 @@ func (l *lesson) run(line string) string {
 	return string(out)
 }
 
-// start starts the command of a first terminal, and returns when it has printed a line.
+// start starts the command of a first terminal, and returns when the program has printed a line, or listens.
 func (l *lesson) start(c command) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
@@ -105,19 +108,44 @@ func (l *lesson) start(c command) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	cmd.Stderr = cmd.Stdout
 	if err := cmd.Start(); err != nil {
 		l.t.Fatal(err)
 	}
-	out := bufio.NewReader(r)
-	line, err := out.ReadString('\n')
-	if err != nil {
-		l.t.Fatalf("%s: %s ended: %v", l.where, c.line, err)
-	}
-	l.first, l.output, l.read, l.want = cmd, bytes.NewBufferString(line), make(chan error, 1), c.want
+	l.first, l.output, l.read, l.want = cmd, new(bytes.Buffer), make(chan error, 1), c.want
+	begun := make(chan bool, 1) // false if it ended
 	go func() {
-		_, err := io.Copy(l.output, out)
+		out := bufio.NewReader(r)
+		line, err := out.ReadString('\n')
+		l.output.WriteString(line)
+		begun <- err == nil
+		if err == nil {
+			_, err = io.Copy(l.output, out)
+		}
 		l.read <- err
 	}()
+	for !listens(ctx, cmd.Process.Pid) {
+		select {
+		case ok := <-begun:
+			if !ok {
+				l.t.Fatalf("%s: %s ended", l.where, c.line)
+			}
+			return
+		case <-ctx.Done():
+			l.t.Fatalf("%s: %s: it neither prints nor listens after %v", l.where, c.line, patience)
+		default:
+		}
+	}
+}
+
+// listens reports whether a process listens by the connection manager. Asking takes some milliseconds.
+func listens(ctx context.Context, pid int) bool {
+	answers, _, err := watch.Ask(ctx, watch.WantRes)
+	return err == nil && slices.ContainsFunc(answers, func(p watch.Process) bool {
+		return p.PID == pid && slices.ContainsFunc(p.Devices, func(d watch.Device) bool {
+			return slices.ContainsFunc(d.CMID, func(id watch.CMID) bool { return id.State == "LISTEN" })
+		})
+	})
 }
 
 // finish waits for the program of the first terminal.
