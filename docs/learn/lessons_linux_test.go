@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -269,11 +270,12 @@ func TestLessons(t *testing.T) {
 		t.Fatal(err)
 	}
 	pages, err := filepath.Glob("*.md")
-	if err != nil || len(pages) < 5 {
-		t.Fatalf("got pages %q, %v", pages, err)
+	chinese, err2 := filepath.Glob("zh/*.md")
+	if err := errors.Join(err, err2); err != nil || len(pages) < 5 || len(chinese) < 2 {
+		t.Fatalf("got pages %q and %q, %v", pages, chinese, err)
 	}
 	drawn, all := []string{}, ""
-	for _, name := range pages {
+	for _, name := range append(pages, chinese...) {
 		b, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
