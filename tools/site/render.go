@@ -31,11 +31,11 @@ var pageTemplate = template.Must(template.ParseFS(files, "page.html"))
 const repository = "https://github.com/adverb-rdma/adverb"
 
 // labels are the words of a page that are no document's.
-type labels struct{ Search, Contents, OnThisPage, Previous, Next, Source, Other string }
+type labels struct{ Search, Contents, OnThisPage, Previous, Next, Source, Other, Old string }
 
 var words = map[string]labels{
-	"en":      {"Search", "Contents", "On this page", "Previous", "Next", "Source of this page", "中文"},
-	"zh-Hans": {"搜索", "目录", "本页内容", "上一页", "下一页", "本页源文件", "English"},
+	"en":      {"Search", "Contents", "On this page", "Previous", "Next", "Source of this page", "中文", "The original has changed since."},
+	"zh-Hans": {"搜索", "目录", "本页内容", "上一页", "下一页", "本页源文件", "English", "英文原文在此之后又有改动。"},
 }
 
 // page is what the template makes a page of.
@@ -47,7 +47,7 @@ type page struct {
 	Body                       template.HTML
 	Parts                      []part
 	Before, After, Translation *link
-	Lab                        bool
+	Lab, Outdated              bool
 }
 
 type link struct{ Title, Address, Lang string }
@@ -199,6 +199,7 @@ func (s *site) page(d *document, parts []part) ([]byte, error) {
 		Body:      template.HTML(tables.Replace(body.String())),
 		Parts:     parts,
 		Lab:       s.lab != nil,
+		Outdated:  d.old,
 	}
 	if strings.HasPrefix(d.source, commands) {
 		p.SourceURL = "" // it comes from the command's declaration
@@ -241,7 +242,7 @@ func (s *site) page(d *document, parts []part) ([]byte, error) {
 var tables = strings.NewReplacer("<table>", `<div class="table" tabindex="0"><table>`, "</table>", "</table></div>")
 
 var markdown = goldmark.New(
-	goldmark.WithExtensions(extension.GFM),
+	goldmark.WithExtensions(extension.GFM, extension.NewCJK(extension.WithEastAsianLineBreaks())), // no space at the end of a line of Chinese
 	goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(ours{}, 1))),
 ).Renderer()
 

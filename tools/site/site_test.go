@@ -22,8 +22,8 @@ func small(change map[string]string) (tree, man fstest.MapFS) {
 		"docs/learn/README.md":      "# Learn\n\n[Glossary](glossary.md), [Chinese](zh/README.md)\n\n![A picture](p.svg)\n",
 		"docs/learn/p.svg":          "<svg/>",
 		"docs/learn/glossary.md":    "# Glossary\n\n### RNR\n\nReceiver not ready.\n",
-		"docs/learn/zh/README.md":   "# 学习\n\n[术语表](glossary.md)，[英文](../README.md)\n",
-		"docs/learn/zh/glossary.md": "# 术语表\n\n队列对\n",
+		"docs/learn/zh/README.md":   "# 学习\n\nSHA-256 以 `62f1f5036b3e` 开头，\n[术语表](glossary.md)，[英文](../README.md)\n",
+		"docs/learn/zh/glossary.md": "# 术语表\n\nSHA-256 以 `000000000000` 开头\n\n队列对\n",
 		"lab/README.md":             "# The lab\n",
 	} {
 		tree[name] = &fstest.MapFile{Data: []byte(text)}
@@ -59,18 +59,22 @@ func TestPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for page, wants := range map[string][]string{
-		"index.html":           {`href="contents.html"`, `href="https://github.com/adverb-rdma/adverb/blob/main/main.go"`, `href="https://example.com/"`},
-		"A.html":               {`<h2 id="part-1-x">`, `href="#part-1-x">it`, `href="learn/glossary.html#rnr"`, `<html lang="en">`},
-		"learn/index.html":     {`<img src="../learn/p.svg" alt="A picture">`, `<a href="../learn/zh/index.html" lang="zh-Hans">中文</a>`},
-		"learn/zh/index.html":  {`<html lang="zh-Hans">`, `<a href="../../learn/index.html" lang="en">English</a>`, "本页源文件"},
-		"commands/see.html":    {`<span class="command">$ adverb see \</span>`, `<span class="command">  x</span>` + "\n&lt;out&gt;", `aria-current="page">see`},
-		"linux-lab/index.html": {"The lab"}, "project/CHANGELOG.html": {"Changelog"}, "learn/p.svg": {"<svg/>"}, "contents.html": {"Documents"},
+		"index.html":             {`href="contents.html"`, `href="https://github.com/adverb-rdma/adverb/blob/main/main.go"`, `href="https://example.com/"`},
+		"A.html":                 {`<h2 id="part-1-x">`, `href="#part-1-x">it`, `href="learn/glossary.html#rnr"`, `<html lang="en">`},
+		"learn/index.html":       {`<img src="../learn/p.svg" alt="A picture">`, `<a href="../learn/zh/index.html" lang="zh-Hans">中文</a>`},
+		"learn/zh/index.html":    {`<html lang="zh-Hans">`, `<a href="../../learn/index.html" lang="en">English</a>`, "本页源文件", "开头，<a href="},
+		"learn/zh/glossary.html": {`<p class="outdated">英文原文`},
+		"commands/see.html":      {`<span class="command">$ adverb see \</span>`, `<span class="command">  x</span>` + "\n&lt;out&gt;", `aria-current="page">see`},
+		"linux-lab/index.html":   {"The lab"}, "project/CHANGELOG.html": {"Changelog"}, "learn/p.svg": {"<svg/>"}, "contents.html": {"Documents"},
 	} {
 		for _, want := range wants {
 			if !strings.Contains(string(files[page]), want) {
 				t.Errorf("%s has no %s:\n%s", page, want, files[page])
 			}
 		}
+	}
+	if strings.Contains(string(files["learn/zh/index.html"]), "outdated") {
+		t.Error("a translation of the present text is called old")
 	}
 	if strings.Contains(string(files["commands/see.html"]), "blob/main/commands") {
 		t.Error("a command's page names a source that is not in the repository")
@@ -90,6 +94,7 @@ func TestFaults(t *testing.T) {
 		{"docs/A.md", "# A\n\n<div>\n</div>\n", "has HTML"},
 		{"docs/A.md", "# A\n\n[x](javascript:alert(1))\n", "javascript"},
 		{"docs/A.md", "No heading\n", "docs/A.md: it must have a heading"},
+		{"docs/learn/zh/README.md", "# 学习\n", "it must say which text of docs/learn/README.md it translates"},
 		{"docs/B.md", "# B\n", "docs/B.md: no index has it"},
 		{"project/CHANGELOG.md", "# B\n", "its page would be project/CHANGELOG.html"},
 		{"docs/A.md", "# A\n\n## site-main\n", "A.html: 2 elements have the ID site-main"},

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -34,6 +37,7 @@ type document struct {
 	title   string // the first heading, as text
 	lang    string
 	other   *document // the same in another language, or nil
+	old     bool      // it translates an older text of other
 }
 
 const (
@@ -95,10 +99,19 @@ func readSources(tree, man fs.FS) (*site, error) {
 	for _, d := range s.docs {
 		if other := s.docs[path.Join(path.Dir(path.Dir(d.source)), path.Base(d.source))]; d.lang != "en" && other != nil {
 			d.other, other.other = other, d
+			m := translated.FindSubmatch(d.text)
+			if m == nil {
+				return nil, fmt.Errorf("read %s: it must say which text of %s it translates, by its SHA-256", d.source, other.source)
+			}
+			sum := sha256.Sum256(other.text)
+			d.old = string(m[1]) != hex.EncodeToString(sum[:6])
 		}
 	}
 	return s, s.unique()
 }
+
+// translated is the beginning of the hash of the text that a page translates.
+var translated = regexp.MustCompile("SHA-256 以 `([0-9a-f]{12})` 开头")
 
 var parser = goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser()
 

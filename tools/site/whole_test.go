@@ -109,6 +109,7 @@ func TestSearch(t *testing.T) {
 		"min_rnr_timer":        ".html", // in the middle of texts
 		"WC_RETRY_EXC":         ".html", // the beginning of a word
 		"adaptive routing":     "/learn/loss.html#adaptive-routing",
+		"队列对":                  "/learn/zh/glossary.html",
 		"xyzzy rnr":            "Nothing has all of these words.",
 		"<b>status</b>  12, (": ".html",
 	} {
