@@ -349,9 +349,10 @@ func TestContents(t *testing.T) {
 	if i := decode(capture.LinkRaw, icmp6, capture.KindICMP).ICMP; i.Type != 1 || i.Code != 4 || i.Port != 4791 || i.Src.String() != "::1" {
 		t.Errorf("an ICMPv6 message: %+v", i)
 	}
-	tcp := slices.Concat(be(1, 2, 0, 0, 0, 0, 5<<12, 0, 0, 0), []byte("hello"))
-	if p := decode(capture.LinkEthernet, append(ether(0x0800, ip4(6, tcp)), 0, 0), capture.KindTCP); string(p.Stream) != "hello" {
-		t.Errorf("a TCP segment: %q, want hello", p.Stream)
+	tcp := slices.Concat(be(1, 2, 0, 3, 0, 4, 5<<12|capture.TCPAck, 6, 0, 0), []byte("hello"))
+	if p := decode(capture.LinkEthernet, append(ether(0x0800, ip4(6, tcp)), 0, 0), capture.KindTCP); string(p.Stream) != "hello" ||
+		p.TCP != (capture.TCP{Seq: 3, Ack: 4, Flags: capture.TCPAck, Window: 6, Length: 5}) || p.Src.Port() != 1 || p.Dst.Port() != 2 {
+		t.Errorf("a TCP segment: %q from %v to %v, %+v; want hello", p.Stream, p.Src, p.Dst, p.TCP)
 	}
 	ip := one(t)[14:]
 	if f := decode(capture.LinkSLL, slices.Concat(be(4, 1, 6, 1, 2, 3, 0, 0x0800), ip), capture.KindRoCE).Frame; f.Direction != capture.Outbound {

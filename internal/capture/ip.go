@@ -123,13 +123,7 @@ func (d *Decoder) upper(protocol uint8, src, dst netip.Addr, b []byte, n, length
 	rest, left := b[n:], length-n
 	switch protocol {
 	case protocolTCP:
-		const tcpSize = 20
-		if len(rest) >= tcpSize {
-			if at := 4 * int(rest[12]>>4); at >= tcpSize && at <= len(rest) && at <= left {
-				d.p.Stream = rest[at:min(len(rest), left)]
-			}
-		}
-		return KindTCP
+		return d.tcp(src, dst, rest, left)
 	case protocolICMP, protocolICMPv6:
 		d.p.ICMP.From = src
 		d.icmp(rest)
@@ -165,6 +159,24 @@ func (d *Decoder) upper(protocol uint8, src, dst netip.Addr, b []byte, n, length
 		return KindUDP
 	}
 	return KindOther
+}
+
+// tcp decodes the header of a TCP segment. Src and Dst are not valid if the header is broken.
+func (d *Decoder) tcp(src, dst netip.Addr, b []byte, length int) Kind {
+	const tcpSize = 20
+	if len(b) < tcpSize {
+		return KindCut
+	}
+	at, be := 4*int(b[12]>>4), binary.BigEndian
+	if at < tcpSize || at > length {
+		return KindTCP
+	}
+	d.p.Src, d.p.Dst = netip.AddrPortFrom(src, be.Uint16(b)), netip.AddrPortFrom(dst, be.Uint16(b[2:]))
+	d.p.TCP = TCP{Seq: be.Uint32(b[4:]), Ack: be.Uint32(b[8:]), Flags: b[13], Window: be.Uint16(b[14:]), Length: length - at}
+	if at <= len(b) {
+		d.p.Stream = b[at:min(len(b), length)]
+	}
+	return KindTCP
 }
 
 // icmp decodes an error message, which quotes a packet.

@@ -61,6 +61,7 @@ type Packet struct {
 
 	Pause  Pause  // of [KindPause]
 	ICMP   ICMP   // of [KindICMP]
+	TCP    TCP    // of [KindTCP]
 	Stream []byte // of [KindTCP]: the payload, as far as captured
 
 	ip    []byte                         // from the IP header, GRH or LRH to the BTH
@@ -84,6 +85,22 @@ type ICMP struct {
 
 // Cut reports whether a part of the packet was not captured.
 func (p *Packet) Cut() bool { return len(p.Datagram) < p.Length }
+
+// Flags of TCP.
+const (
+	TCPFin = 0x01
+	TCPSyn = 0x02
+	TCPRst = 0x04
+	TCPAck = 0x10
+)
+
+// TCP is the header of a TCP segment.
+type TCP struct {
+	Seq, Ack uint32
+	Flags    uint8
+	Window   uint16 // as it stands in the header, without the scale
+	Length   int    // of the payload, on the wire
+}
 
 // Kind is the kind of a frame, by its contents.
 type Kind uint8
