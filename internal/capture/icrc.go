@@ -21,6 +21,13 @@ const (
 // ICRC checks the packet's ICRC. Over IPv4 the header as captured counts first. Captures at a receiver's socket show
 // identification 0, so others are tried then: that leaves 15 bits to check with.
 func (p *Packet) ICRC() Verdict {
+	if !p.checked {
+		p.verdict, p.checked = p.checkICRC(), true
+	}
+	return p.verdict
+}
+
+func (p *Packet) checkICRC() Verdict {
 	n := len(p.Datagram)
 	if p.Cut() || n < wire.MinDatagramLen {
 		return ICRCUnknown

@@ -66,6 +66,9 @@ type Packet struct {
 
 	ip    []byte                         // from the IP header, GRH or LRH to the BTH
 	front [maxMasked + wire.BTHSize]byte // space for ICRC
+
+	verdict Verdict // of ICRC
+	checked bool    // that has been called
 }
 
 // Pause is a frame of Ethernet's flow control.
@@ -123,6 +126,7 @@ const (
 // a time.
 type Decoder struct {
 	p       Packet
+	train   train
 	scratch []byte // a cut packet, filled up with zeros
 }
 

@@ -44,7 +44,7 @@ type Analyzer struct {
 type counts struct {
 	frames, roce, cutRoCE, cut, native, fragments, mpa, arp, large int
 	good, otherID, bad, zero, uncheckedICRC                        int
-	secured, undecoded, trains, evicted, unpaired                  int
+	secured, undecoded, long, trainPackets, evicted, unpaired      int
 	cm, requests, rcRequests, responses, repeats, acks, naks, rnrs int
 	ce, cnps                                                       int
 }
@@ -72,7 +72,7 @@ type hosts struct {
 	live, qps                     int // queue pairs: that are followed, and the most at a time
 	flows                         []*flow
 	translatedSrc, translatedDst  netip.Addr // the GIDs of a REQ for which ICRCs fit
-	badFinding, natFinding, other *Finding
+	badFinding, natFinding, train *Finding
 	attempts                      []int64 // that failed, or ended within a second
 	attemptFrames                 []int
 	icmp, congested, storm        *Finding
@@ -164,10 +164,20 @@ func (a *Analyzer) roce(p *capture.Packet) {
 		c.undecoded++
 		return
 	}
-	if p.Length > maxDatagram {
-		c.trains++
-		a.onHosts(h, capTrain, &h.other, p.Frame.Number)
-		return
+	if long := p.Length > maxDatagram; long || p.ICRC() == capture.ICRCBad {
+		if n := a.decoder.Train(); n > 1 {
+			c.roce--
+			a.onHosts(h, capTrain, &h.train, p.Frame.Number)
+			for i := range n {
+				c.trainPackets++
+				a.roce(a.decoder.Part(i))
+			}
+			return
+		}
+		if long {
+			c.long++
+			return
+		}
 	}
 	bth := &p.Transport.BTH
 	if a.isCopy(h, p, bth) {

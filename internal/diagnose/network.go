@@ -118,6 +118,9 @@ func (a *Analyzer) finishHosts(h *hosts) {
 			x.Words += " All of this direction, and the receiver took them: so the capture differs from what was sent."
 		}
 	}
+	if x := h.train; x != nil {
+		x.Words = words("%d datagrams are several packets each, which were judged one by one.", x.Count)
+	}
 	back := h.back
 	if x := h.congested; x != nil {
 		x.Words = words("%d of %d packets are marked (CE), and %d are CNPs.", h.ce, h.packets, h.cnps)

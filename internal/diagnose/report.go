@@ -337,7 +337,7 @@ func (a *Analyzer) unchecked() []string {
 	say(c.secured, "packets are encrypted by adverb's packet security: only losses of the whole could be seen")
 	say(c.mpa, "beginnings of iWARP connections: TCP was not looked at further")
 	say(c.fragments, "IP fragments were not put together; RoCE has none unless somebody has lost the don't-fragment flag")
-	say(c.trains, "datagrams are longer than any RoCE packet, and were not looked at")
+	say(c.long, "datagrams are longer than any RoCE packet, and were not looked at")
 	say(c.undecoded, "packets to RoCE's port are no RoCE packets, or have opcodes of a manufacturer")
 	say(c.native, "InfiniBand packets without Ethernet were not looked at")
 	say(c.cut, "frames are cut before anything could be told of them")

@@ -83,6 +83,22 @@ func (s *script) ba(w wire.Packet) int {
 	return s.put(s.bytes(s.b, s.a, w), 0)
 }
 
+// train sends packets from a to b in one datagram.
+func (s *script) train(packets ...wire.Packet) {
+	var all []byte
+	for i, w := range packets {
+		w.DestQP = orQP(w.DestQP, qpB)
+		if b := s.bytes(s.a, s.b, w); i == 0 {
+			all = b
+		} else {
+			all = append(all, b[28:]...)
+		}
+	}
+	binary.BigEndian.PutUint16(all[2:], uint16(len(all)))
+	binary.BigEndian.PutUint16(all[24:], uint16(len(all)-20))
+	s.put(all, 0)
+}
+
 func orQP(n, usual uint32) uint32 {
 	if n == 0 {
 		return usual
@@ -196,10 +212,20 @@ var scripts = []struct {
 			s.put(s.frames[len(s.frames)-1].Data, 0)
 		}
 	}, nil, []string{"CAP-DUP"}},
-	{"a train", func(s *script) {
+	{"trains", func(s *script) {
 		s.good(0, 3)
-		s.ab(write(3, wire.RCRDMAWriteOnly, 9000))
+		s.train(write(3, wire.RCRDMAWriteMiddle, 1024), write(4, wire.RCRDMAWriteMiddle, 1024), write(5, wire.RCRDMAWriteLast, 12))
+		s.ba(ack(5))
+		s.train(write(6, wire.RCRDMAWriteOnly, 4096), write(7, wire.RCRDMAWriteOnly, 4096), write(8, wire.RCRDMAWriteOnly, 4096))
+		s.ba(ack(8))
 	}, nil, []string{"CAP-TRAIN"}},
+	{"a train with a gap", func(s *script) {
+		s.good(0, 3)
+		s.train(write(3, wire.RCRDMAWriteOnly, 64), write(5, wire.RCRDMAWriteOnly, 64))
+		s.ba(answer(4, wire.SyndromeNAK(wire.NAKSequenceError)))
+		s.train(write(4, wire.RCRDMAWriteOnly, 64), write(5, wire.RCRDMAWriteOnly, 64))
+		s.ba(ack(5))
+	}, []string{"LOSS-NAK"}, []string{"CAP-TRAIN"}},
 	{"a hole of the capture", func(s *script) {
 		s.good(0, 5)
 		s.good(8, 5)
