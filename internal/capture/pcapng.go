@@ -14,12 +14,15 @@ const (
 	blockInterface   = 1
 	blockOldPacket   = 2
 	blockSimple      = 3
+	blockStatistics  = 5
 	blockPacket      = 6
 	byteOrderMagic   = 0x1a2b3c4d
 	optionEnd        = 0
 	optionFlags      = 2 // of a packet
 	optionResolution = 9
 	optionOffset     = 14
+	optionIfDrop     = 5 // of statistics
+	optionOSDrop     = 7
 
 	blockHead = 8 // type and length
 	blockTail = 4 // the length again
@@ -27,6 +30,7 @@ const (
 	interfaceFixed = 8
 	packetFixed    = 20
 	simpleFixed    = 4
+	countsFixed    = 12
 	sectionFixed   = 16
 
 	directionMask = 3 // of a packet's flags
@@ -39,11 +43,13 @@ type pcapng struct {
 	order      binary.ByteOrder
 	first      int // of all interfaces, the first of this section
 	interfaces []netInterface
+	lost       int // by the capturing program, in the sections before and by the latest statistics of each interface
 }
 
 type netInterface struct {
 	link    LinkType
 	snaplen uint32
+	lost    int
 	res     resolution
 	offset  int64 // seconds to add
 }
@@ -181,30 +187,56 @@ func (p *pcapng) block(kind uint32, b []byte) (f Frame, ok bool, err error) {
 		}
 		f, err = p.frame(0, captured, length, b[simpleFixed:])
 		return f, err == nil, err
+	case blockStatistics:
+		p.statistics(b)
 	}
 	return f, false, nil // of statistics, names, secrets and others
 }
 
-// direction reads the flags among the options behind n bytes of data.
-func (p *pcapng) direction(b []byte, n int) Direction {
-	for at := (n + 3) &^ 3; at <= len(b)-4; {
-		option, n := p.order.Uint16(b[at:]), int(p.order.Uint16(b[at+2:]))
-		at += 4
-		if option == optionEnd || n > len(b)-at {
-			break
+// options hands the options of a block to take, up to one that it does not want to go on behind.
+func (p *pcapng) options(b []byte, take func(option uint16, value []byte) (more bool)) {
+	for len(b) >= 4 {
+		option, n := p.order.Uint16(b), int(p.order.Uint16(b[2:]))
+		if b = b[4:]; option == optionEnd || n > len(b) || !take(option, b[:n]) {
+			return
 		}
-		if option == optionFlags && n >= 4 {
-			switch p.order.Uint32(b[at:]) & directionMask {
-			case 1:
-				return Inbound
-			case 2:
-				return Outbound
-			}
-			break
-		}
-		at += (n + 3) &^ 3
+		b = b[min(len(b), (n+3)&^3):]
 	}
-	return NoDirection
+}
+
+// direction reads the flags among the options behind n bytes of data.
+func (p *pcapng) direction(b []byte, n int) (d Direction) {
+	p.options(b[min(len(b), (n+3)&^3):], func(option uint16, value []byte) bool {
+		if option != optionFlags || len(value) < 4 {
+			return true
+		}
+		switch p.order.Uint32(value) & directionMask {
+		case 1:
+			d = Inbound
+		case 2:
+			d = Outbound
+		}
+		return false
+	})
+	return d
+}
+
+// statistics reads how many frames of an interface were lost so far: at the interface, and behind it.
+func (p *pcapng) statistics(b []byte) {
+	const most = 1 << 40 // more is damage
+	if len(b) < countsFixed || int64(p.order.Uint32(b)) >= int64(len(p.interfaces)) {
+		return
+	}
+	sum := 0
+	p.options(b[countsFixed:], func(option uint16, value []byte) bool {
+		if (option == optionIfDrop || option == optionOSDrop) && len(value) >= 8 {
+			sum += int(min(p.order.Uint64(value), most))
+		}
+		return true
+	})
+	i := &p.interfaces[p.order.Uint32(b)]
+	p.lost += sum - i.lost
+	i.lost = sum
 }
 
 func (p *pcapng) frame(n, captured, length uint32, data []byte) (Frame, error) {
@@ -225,21 +257,15 @@ func (p *pcapng) addInterface(b []byte) error {
 		return fmt.Errorf("%w: more than %d interfaces", ErrFormat, maxInterfaces)
 	}
 	i := netInterface{link: LinkType(p.order.Uint16(b)), snaplen: p.order.Uint32(b[4:]), res: microseconds}
-	for b = b[interfaceFixed:]; len(b) >= 4; {
-		option, n := p.order.Uint16(b), int(p.order.Uint16(b[2:]))
-		padded := (n + 3) &^ 3
-		if option == optionEnd || padded > len(b)-4 {
-			break
-		}
-		value := b[4 : 4+n]
+	p.options(b[interfaceFixed:], func(option uint16, value []byte) bool {
 		switch {
-		case option == optionResolution && n >= 1:
+		case option == optionResolution && len(value) >= 1:
 			i.res = resolution{binary: value[0]&0x80 != 0, n: value[0] & 0x7f}
-		case option == optionOffset && n >= 8:
+		case option == optionOffset && len(value) >= 8:
 			i.offset = int64(p.order.Uint64(value))
 		}
-		b = b[4+padded:]
-	}
+		return true
+	})
 	p.interfaces = append(p.interfaces, i)
 	return nil
 }

@@ -124,6 +124,14 @@ func (r *Reader) Next() (Frame, error) {
 	return f, nil
 }
 
+// Lost returns how many frames were lost by the program that captured, as far as the file has said so yet.
+func (r *Reader) Lost() int {
+	if p, ok := r.format.(*pcapng); ok {
+		return p.lost
+	}
+	return 0
+}
+
 // fill reads len(b) bytes. It returns io.EOF if there are none at all, and ErrCut if there are fewer.
 func (r *Reader) fill(b []byte) error {
 	switch _, err := io.ReadFull(r.in, b); {

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/binary"
 	"errors"
+	"io"
 	"slices"
 	"testing"
 	"time"
@@ -239,4 +240,29 @@ func FuzzReader(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The frames that the capturing program has lost are counted once, though a file may say several times how many.
+func TestReaderLost(t *testing.T) {
+	var ng bytes.Buffer
+	w, err := pcapgo.NewNgWriter(&ng, layers.LinkTypeEthernet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lost := range []uint64{3, 10} {
+		if err := w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(1, 0), CaptureLength: 60, Length: 60}, make([]byte, 60)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{PacketsReceived: 5, PacketsDropped: lost}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Flush()
+	r, err := capture.NewReader(&ng)
+	for err == nil {
+		_, err = r.Next()
+	}
+	if !errors.Is(err, io.EOF) || r.Lost() != 10 {
+		t.Errorf("%d frames lost, %v; want 10", r.Lost(), err)
+	}
 }

@@ -42,11 +42,11 @@ type Analyzer struct {
 
 // counts are totals of the whole capture, for its report.
 type counts struct {
-	frames, roce, cutRoCE, cut, native, fragments, mpa, arp, large int
-	good, otherID, bad, zero, uncheckedICRC                        int
-	secured, undecoded, long, trainPackets, evicted, unpaired      int
-	cm, requests, rcRequests, responses, repeats, acks, naks, rnrs int
-	ce, cnps                                                       int
+	lost, frames, roce, cutRoCE, cut, native, fragments, mpa, arp, large int
+	good, otherID, bad, zero, uncheckedICRC                              int
+	secured, undecoded, long, trainPackets, evicted, unpaired            int
+	cm, requests, rcRequests, responses, repeats, acks, naks, rnrs       int
+	ce, cnps                                                             int
 }
 
 type hostKey struct{ src, dst netip.Addr }
@@ -89,12 +89,14 @@ func New(o Options) *Analyzer {
 	}
 }
 
+// Lost tells the Analyzer how many frames the capture had no room for, in all.
+func (a *Analyzer) Lost(frames int) { a.count.lost = frames }
+
 // Broken tells the Analyzer why the file could not be read to its end.
 func (a *Analyzer) Broken(err error) { a.readErr = err }
 
 // Frame takes the next frame.
 func (a *Analyzer) Frame(f capture.Frame) {
-	const large = 1600 // bytes: more than a frame of an MTU of 1500
 	p, kind := a.decoder.Decode(f)
 	c := &a.count
 	if c.frames == 0 {
@@ -102,7 +104,7 @@ func (a *Analyzer) Frame(f capture.Frame) {
 	}
 	a.last = max(a.last, f.Time)
 	c.frames++
-	if f.Length > large {
+	if f.Length > large && kind != capture.KindRoCE && kind != capture.KindTCP { // which systems leave to the card to cut
 		c.large++
 	}
 	switch kind {
@@ -128,6 +130,8 @@ func (a *Analyzer) Frame(f capture.Frame) {
 		}
 	}
 }
+
+const large = 1600 // bytes: more than a frame of an MTU of 1500
 
 // isMPA recognizes the frames by which iWARP begins a connection.
 func isMPA(b []byte) bool {
@@ -178,6 +182,9 @@ func (a *Analyzer) roce(p *capture.Packet) {
 			c.long++
 			return
 		}
+	}
+	if p.Length > large {
+		c.large++
 	}
 	bth := &p.Transport.BTH
 	if a.isCopy(h, p, bth) {
@@ -284,9 +291,14 @@ func (a *Analyzer) unlink(f *flow) {
 	f.newer, f.older = nil, nil
 }
 
-// evict judges a flow as if the capture ended, and forgets it.
+// evict judges a flow before its time, since its place is wanted.
 func (a *Analyzer) evict(f *flow) {
 	a.count.evicted++
+	a.retire(f)
+}
+
+// retire judges a flow as if the capture ended, and forgets it.
+func (a *Analyzer) retire(f *flow) {
 	a.finish(f)
 	a.forget(f)
 }
@@ -295,6 +307,7 @@ func (a *Analyzer) forget(f *flow) {
 	a.unlink(f)
 	f.hosts.live--
 	a.ringSum -= len(f.ring)
+	f.gone, f.ring, f.gaps, f.readTimes = true, nil, nil, nil // findings keep the flow itself
 	delete(a.flows, f.key)
 	if f.peer != nil && f.peer.peer == f {
 		f.peer.peer = nil
@@ -375,6 +388,7 @@ func (a *Analyzer) onHosts(h *hosts, r ruleID, at **Finding, frame int) *Finding
 		if *at == nil {
 			return nil
 		}
+		(*at).hosts = h
 		(*at).Filter = a.names.filterHosts(h.kind, h.key.src, h.key.dst)
 	}
 	(*at).hit(frame)

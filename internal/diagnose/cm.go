@@ -33,7 +33,7 @@ type conn struct {
 	reqs, reps, mras, rtus, rejs, dreqs, dreps int
 	reqFrames, dreqFrames                      []int
 	reqAt, repAt                               int64
-	lastReqAt                                  int64
+	lastReqAt, lastAt                          int64
 	timeout                                    time.Duration // within which the REQ is to be answered
 	maxRetries                                 uint8
 	activeQPN, passiveQPN                      uint32
@@ -161,7 +161,7 @@ func (a *Analyzer) newConn(k connKey, p *capture.Packet) *conn {
 
 func (c *conn) asked(p *capture.Packet) {
 	c.reqs++
-	c.lastReqAt = p.Frame.Time
+	c.lastReqAt, c.lastAt = p.Frame.Time, p.Frame.Time
 	if len(c.reqFrames) < maxFrames {
 		c.reqFrames = append(c.reqFrames, p.Frame.Number)
 	}
@@ -171,9 +171,11 @@ func (c *conn) asked(p *capture.Packet) {
 // which side has sent it.
 func (a *Analyzer) connOf(p *capture.Packet, theirs, own uint32) (c *conn, fromActive bool) {
 	if c = a.cm.byID[connKey{p.Src.Addr(), p.Dst.Addr(), own}]; c != nil && own != 0 {
+		c.lastAt = p.Frame.Time
 		return c, true
 	}
 	if c = a.cm.byID[connKey{p.Dst.Addr(), p.Src.Addr(), theirs}]; c != nil && theirs != 0 {
+		c.lastAt = p.Frame.Time
 		return c, false
 	}
 	return nil, false

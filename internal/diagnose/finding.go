@@ -72,7 +72,14 @@ type Finding struct {
 	longest int64 // a wait
 	dropped bool  // another finding explains it
 	flow    *flow // of which the report says where and gives the filter
+	hosts   *hosts
+
+	told         int // the count that News has told; 0 is not yet
+	toldSeverity Severity
 }
+
+// note reports whether the finding is a fact or a hint, and no error or warning.
+func (f *Finding) note() bool { return f.Severity == Info || f.Certainty == Hint }
 
 const maxFrames = 10 // that a finding names
 
@@ -95,13 +102,16 @@ type collector struct {
 	all  []*Finding
 	have [numRules]int
 	more [numRules]int
+	live bool // findings are told as they come, so that old ones can make room
 }
 
 // add returns a new finding of a rule, or nil if there are too many.
 func (c *collector) add(r ruleID, where string) *Finding {
 	if c.have[r] >= maxPlaces {
 		c.more[r]++
-		return nil
+		if !c.live || !c.makeRoom(r) {
+			return nil
+		}
 	}
 	c.have[r]++
 	x := rules[r].finding()
@@ -109,6 +119,29 @@ func (c *collector) add(r ruleID, where string) *Finding {
 	f.Where, f.rule = where, r
 	c.all = append(c.all, f)
 	return f
+}
+
+// makeRoom forgets a finding of a rule that has been told: the oldest, and rather one about a queue pair that is gone.
+func (c *collector) makeRoom(r ruleID) bool {
+	oldest := -1
+	for i, f := range c.all {
+		if f.rule != r || f.told == 0 && !f.dropped {
+			continue
+		}
+		if f.flow == nil || f.flow.gone {
+			oldest = i
+			break
+		}
+		if oldest < 0 {
+			oldest = i
+		}
+	}
+	if oldest < 0 {
+		return false
+	}
+	c.all = slices.Delete(c.all, oldest, oldest+1)
+	c.have[r]--
+	return true
 }
 
 // sorted returns the findings, the worst first. Of equal ones the more certain comes first, and then the earlier.

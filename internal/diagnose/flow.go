@@ -40,6 +40,7 @@ type flow struct {
 	older       *flow
 	places      [numRules]*Finding
 	first, last int64 // times
+	gone        bool  // forgotten, but for its findings
 
 	packets, requests, responses, repeats int
 	service                               wire.Service

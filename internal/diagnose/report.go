@@ -241,14 +241,8 @@ func (a *Analyzer) Report() *Report {
 		r.Omitted += n
 	}
 	for _, x := range a.found.sorted() {
-		slices.Sort(x.Frames)
-		if x.flow != nil {
-			x.Where, x.Filter = x.flow.where(&a.names), x.flow.both(&a.names)
-		}
-		if x.Filter == "" {
-			x.Filter = frameFilter(x.Frames)
-		}
-		if x.Severity == Info || x.Certainty == Hint {
+		a.complete(x)
+		if x.note() {
 			r.Notes = append(r.Notes, x)
 		} else {
 			r.Findings = append(r.Findings, x)
@@ -257,6 +251,25 @@ func (a *Analyzer) Report() *Report {
 	r.Clean, r.Unchecked = a.clean(), a.unchecked()
 	r.Verdict = a.verdict(r)
 	return r
+}
+
+// complete gives a finding the parts that it takes from its flow.
+func (a *Analyzer) complete(x *Finding) {
+	slices.Sort(x.Frames)
+	if x.flow != nil {
+		x.Where, x.Filter = x.flow.where(&a.names), x.flow.both(&a.names)
+	}
+	if x.Filter == "" {
+		x.Filter = frameFilter(x.Frames)
+	}
+	const itself = "the capture has missed frames itself, which it has"
+	if a.count.lost > 0 && x.Side == OfNetwork && x.Certainty < Proven && !strings.Contains(x.WrongIf, itself) {
+		x.WrongIf = strings.TrimSuffix(x.WrongIf, ".")
+		if x.WrongIf != "" {
+			x.WrongIf += ", or "
+		}
+		x.WrongIf += itself + "."
+	}
 }
 
 // ofCapture adds the facts about the capture as a whole.
@@ -332,6 +345,7 @@ func (a *Analyzer) unchecked() []string {
 			list = append(list, words("%d "+format, append([]any{n}, args...)...))
 		}
 	}
+	say(c.lost, "frames came faster than they could be captured, and are missing: what was in them is not known")
 	say(c.uncheckedICRC, "RoCE packets are cut, so their ICRC and the end of their payload are not known")
 	say(c.zero, "RoCE packets have no ICRC yet: the card fills it in later")
 	say(c.secured, "packets are encrypted by adverb's packet security: only losses of the whole could be seen")

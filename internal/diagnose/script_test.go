@@ -397,7 +397,7 @@ var scripts = []struct {
 		s.ba(answer(0, wire.SyndromeNAK(wire.NAKInvalidRequest)))
 	}, []string{"MTU-DIFF"}, nil},
 	{"a small path MTU on large links", func(s *script) {
-		s.put(append(ipv4(s.a, s.b, 0, 6, 1, 4000), make([]byte, 4000)...), 0)
+		s.put(append(ipv4(s.a, s.b, 0, 17, 1, 4000), make([]byte, 4000)...), 0)
 		s.ab(write(0, wire.RCRDMAWriteFirst, 1024))
 		s.ab(write(1, wire.RCRDMAWriteLast, 100))
 		s.ba(ack(1))
