@@ -78,6 +78,7 @@ var floors = []struct {
 	{"internal/ucma", 5},
 	{"verbs/verbstest", 5},
 
+	{"internal/diagnose", 4},
 	{"internal/hca", 4},
 	{"internal/rnic", 4},
 	{"internal/host", 4},
@@ -96,7 +97,6 @@ var floors = []struct {
 	{"internal/handover", 2},
 	{"internal/handover/handovertest", 2},
 	{"internal/watch", 2},
-	{"internal/diagnose", 2},
 	{"internal/queue", 2},
 	{"internal/ladder", 2},
 	{"internal/limits", 2},

@@ -25,6 +25,7 @@ type Analyzer struct {
 	pairs    map[hostKey]*hosts
 	partners map[flowKey]flowKey // of connections that the connection manager has made
 	cm       conns
+	tcps     tcpConns
 	copies   copies
 	count    counts
 	paused   [8]pause
@@ -42,11 +43,14 @@ type Analyzer struct {
 
 // counts are totals of the whole capture, for its report.
 type counts struct {
-	lost, frames, roce, cutRoCE, cut, native, fragments, mpa, arp, large int
-	good, otherID, bad, zero, uncheckedICRC                              int
-	secured, undecoded, long, trainPackets, evicted, unpaired            int
-	cm, requests, rcRequests, responses, repeats, acks, naks, rnrs       int
-	ce, cnps                                                             int
+	lost, frames, roce, cutRoCE, cut, native, fragments, arp, large int
+	good, otherID, bad, zero, uncheckedICRC                         int
+	secured, undecoded, long, trainPackets, evicted, unpaired       int
+	cm, requests, rcRequests, responses, repeats, acks, naks, rnrs  int
+	ce, cnps                                                        int
+
+	tcps, midway, tcpSegments, tcpCopies, tcpHoles, tcpUnseen, tcpEvicted int // of iWARP
+	fpdus, goodCRC, badCRC, uncheckedCRC                                  int
 }
 
 type hostKey struct{ src, dst netip.Addr }
@@ -125,19 +129,11 @@ func (a *Analyzer) Frame(f capture.Frame) {
 	case capture.KindARP:
 		c.arp++
 	case capture.KindTCP:
-		if isMPA(p.Stream) {
-			c.mpa++
-		}
+		a.tcp(p)
 	}
 }
 
 const large = 1600 // bytes: more than a frame of an MTU of 1500
-
-// isMPA recognizes the frames by which iWARP begins a connection.
-func isMPA(b []byte) bool {
-	const request, reply = "MPA ID Req Frame", "MPA ID Rep Frame"
-	return len(b) >= len(request) && (string(b[:len(request)]) == request || string(b[:len(reply)]) == reply)
-}
 
 func (a *Analyzer) hostsOf(src, dst netip.Addr) *hosts {
 	k := hostKey{src, dst}

@@ -36,6 +36,12 @@ func (a *Analyzer) Tick(now int64) {
 		delete(a.cm.byID, k)
 		return true
 	})
+	for _, c := range slices.Clone(a.tcps.order) {
+		if c.over(now - c.lastAt) {
+			a.finishTCP(c)
+			a.forgetTCP(c)
+		}
+	}
 }
 
 // over reports whether nothing more is to come of a flow that has been quiet for some time.
@@ -81,6 +87,3 @@ func (a *Analyzer) News() (list []*Finding) {
 	}
 	return list
 }
-
-// TCPPorts returns the TCP ports at which iWARP connections were made.
-func (a *Analyzer) TCPPorts() []uint16 { return nil }

@@ -17,7 +17,11 @@ const (
 func (r *Report) Print(out io.Writer) error {
 	w := bufio.NewWriter(out)
 	fmt.Fprintf(w, "%s\n", strings.Join(wrap(r.Verdict, width), "\n"))
-	fmt.Fprintf(w, "(%d frames, %d of RoCE, in %.6g s)\n", r.Frames, r.RoCE, r.Span)
+	fmt.Fprintf(w, "(%d frames, %d of RoCE", r.Frames, r.RoCE)
+	if r.FPDUs > 0 {
+		fmt.Fprintf(w, ", %d FPDUs of iWARP", r.FPDUs)
+	}
+	fmt.Fprintf(w, ", in %.6g s)\n", r.Span)
 	printFindings(w, r.Findings)
 	if len(r.Notes) > 0 {
 		fmt.Fprintf(w, "\nNotes\n")

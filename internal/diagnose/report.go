@@ -22,6 +22,7 @@ type Report struct {
 	Omitted   int        `json:"omitted"`   // findings beyond those that are kept of each rule
 	Frames    int        `json:"frames"`
 	RoCE      int        `json:"roce_packets"`
+	FPDUs     int        `json:"iwarp_fpdus"`
 	Span      float64    `json:"seconds"`
 }
 
@@ -225,6 +226,9 @@ func (a *Analyzer) Report() *Report {
 	for _, k := range a.cm.order {
 		a.finishConn(a.cm.byID[k])
 	}
+	for _, t := range a.tcps.order {
+		a.finishTCP(t)
+	}
 	list := a.hostList()
 	for _, h := range list {
 		a.lossesSeen = a.lossesSeen || h.losses > 0
@@ -236,7 +240,7 @@ func (a *Analyzer) Report() *Report {
 	a.finishPauses()
 	a.ofCapture()
 	c := &a.count
-	r := &Report{Frames: c.frames, RoCE: c.roce, Span: float64(a.last-a.first) / 1e9, Findings: []*Finding{}, Notes: []*Finding{}}
+	r := &Report{Frames: c.frames, RoCE: c.roce, FPDUs: c.fpdus, Span: float64(a.last-a.first) / 1e9, Findings: []*Finding{}, Notes: []*Finding{}}
 	for _, n := range a.found.more {
 		r.Omitted += n
 	}
@@ -275,10 +279,10 @@ func (a *Analyzer) complete(x *Finding) {
 // ofCapture adds the facts about the capture as a whole.
 func (a *Analyzer) ofCapture() {
 	c := &a.count
-	if c.roce == 0 && a.readErr == nil {
+	if c.roce+c.tcps == 0 && a.readErr == nil {
 		if x := a.found.add(capNone, ""); x != nil {
 			x.Count = c.frames
-			x.Words = words("None of %d frames is to UDP port %d or of Ethertype 0x8915.", c.frames, wire.UDPPort)
+			x.Words = words("None of %d frames is to UDP port %d, of Ethertype 0x8915, or of an iWARP connection.", c.frames, wire.UDPPort)
 		}
 	}
 	if c.cutRoCE > 0 {
@@ -332,6 +336,9 @@ func (a *Analyzer) clean() []string {
 	say(c.requests > 0 && c.rnrs == 0 && c.responses > 0, "no receiver without receives (RNR)")
 	say(c.rcRequests > 0 && c.repeats == 0, "none of %d packets of requests was repeated", c.rcRequests)
 	say(c.roce > 0 && c.ce == 0 && c.cnps == 0, "no mark of congestion, and no CNP")
+	say(c.goodCRC > 0 && c.badCRC == 0, "iWARP: %d FPDUs of %d connections, none damaged", c.goodCRC, c.tcps)
+	say(c.fpdus > 0 && a.found.have[iwTerminate]+a.found.have[iwReset] == 0, "no iWARP connection was ended with an error")
+	say(c.fpdus > 0 && a.found.have[iwLoss] == 0, "none of %d TCP segments of iWARP was sent again", c.tcpSegments)
 	say(a.cm.total > 0 && a.found.have[cmNoAnswer]+a.found.have[cmRej8]+a.found.have[cmRej28]+a.found.have[cmRej4]+a.found.have[cmRej10]+a.found.have[cmRejOther]+a.found.have[cmSIDR] == 0,
 		"%d conversations of the connection manager, %d of them to their end, none rejected", a.cm.total, a.cm.ended)
 	return list
@@ -349,7 +356,10 @@ func (a *Analyzer) unchecked() []string {
 	say(c.uncheckedICRC, "RoCE packets are cut, so their ICRC and the end of their payload are not known")
 	say(c.zero, "RoCE packets have no ICRC yet: the card fills it in later")
 	say(c.secured, "packets are encrypted by adverb's packet security: only losses of the whole could be seen")
-	say(c.mpa, "beginnings of iWARP connections: TCP was not looked at further")
+	say(c.uncheckedCRC, "FPDUs of iWARP are cut, or have no CRC")
+	say(c.tcpHoles+c.tcpUnseen, "times the bytes of an iWARP connection were not all captured: FPDUs there were not looked at")
+	say(c.midway, "iWARP connections had begun before the capture: on which terms is not known")
+	say(c.tcpEvicted, "iWARP connections were forgotten early, since there were so many")
 	say(c.fragments, "IP fragments were not put together; RoCE has none unless somebody has lost the don't-fragment flag")
 	say(c.long, "datagrams are longer than any RoCE packet, and were not looked at")
 	say(c.undecoded, "packets to RoCE's port are no RoCE packets, or have opcodes of a manufacturer")
@@ -368,11 +378,11 @@ func (a *Analyzer) unchecked() []string {
 
 // verdict is the report in a sentence or two.
 func (a *Analyzer) verdict(r *Report) string {
-	if a.count.roce == 0 {
+	if a.count.roce+a.count.tcps == 0 {
 		return "No RoCE packets are in this capture, so nothing can be said about RDMA."
 	}
 	if len(r.Findings) == 0 {
-		if a.count.requests == 0 && a.count.cm == 0 {
+		if a.count.requests+a.count.cm+a.count.fpdus == 0 {
 			return "Nothing in this capture speaks of a fault."
 		}
 		return "Nothing in this capture speaks of a fault: not the network, as far as it was captured. Look at the programs and hosts."

@@ -43,6 +43,19 @@ const (
 	qpnReuse
 	ulp
 
+	iwNotMPA
+	iwReject
+	iwNoAnswer
+	iwCRC
+	iwFrame
+	iwTerminate
+	iwReset
+	iwSilent
+	iwDepth
+	iwRead
+	iwLoss
+	iwWindow
+
 	icrcBad
 	nat
 	icrcID
@@ -83,7 +96,7 @@ const (
 )
 
 // rules has the rules of all families.
-var rules = join(captureRules, cmRules, transportRules, networkRules)
+var rules = join(captureRules, cmRules, iwarpRules, transportRules, networkRules)
 
 func join(families ...map[ruleID]rule) (all [numRules]rule) {
 	for _, f := range families {

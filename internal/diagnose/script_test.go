@@ -24,6 +24,7 @@ type script struct {
 	pKey   uint16
 	forge  netip.Addr // the source address that the ICRC is made for, if another one
 	psn    map[uint32]wire.PSN
+	sent   [2]uint32 // bytes of TCP from a, and from b
 }
 
 func newScript() *script {
@@ -184,13 +185,16 @@ func (s *script) report(o diagnose.Options) *diagnose.Report {
 	return a.Report()
 }
 
-// scripts are conversations, and the findings that each must have. findings are all errors and warnings; notes are some.
-var scripts = []struct {
+// A conversation, and the findings that it must have: findings are all errors and warnings; notes are some.
+type conversation struct {
 	name     string
 	play     func(s *script)
 	findings []string
 	notes    []string
-}{
+}
+
+// scripts are conversations.
+var scripts = append(iwarpScripts, []conversation{
 	{"one direction", func(s *script) {
 		for i := range 5 {
 			s.ab(write(wire.PSN(i), wire.RCRDMAWriteOnly, 64))
@@ -595,7 +599,7 @@ var scripts = []struct {
 			s.now += 500 * time.Millisecond
 		}
 	}, []string{"RC-SILENT"}, nil},
-}
+}...)
 
 // Each conversation gives exactly its findings, and its notes.
 func TestScripts(t *testing.T) {
