@@ -71,3 +71,11 @@ func (r *Receives) Flush(n verbs.QPN, user *verbs.QP, to *CQ) {
 		to.Push(flushed)
 	}
 }
+
+// Look returns the receives that wait, but those of an SRQ.
+func (r *Receives) Look() []queue.RecvLook {
+	if r.own == nil {
+		return nil
+	}
+	return r.own.Look()
+}

@@ -312,3 +312,14 @@ func (c *CQ) Close() error {
 	c.ring, c.entries, c.count = nil, 0, 0
 	return nil
 }
+
+// Look returns the completions that wait, the oldest first, for those who show a queue.
+func (c *CQ) Look() []verbs.WC {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := make([]verbs.WC, c.count)
+	for i := range list {
+		list[i] = c.ring[(c.first+i)%len(c.ring)].WC
+	}
+	return list
+}

@@ -161,3 +161,18 @@ func (q *RecvQueue) Credits() int {
 	}
 	return n
 }
+
+// RecvLook is a receive that waits for a message.
+type RecvLook struct {
+	ID     uint64
+	Length uint32
+}
+
+// Look returns the receives that wait, the oldest first, for those who show a queue. Nobody may take one meanwhile.
+func (q *RecvQueue) Look() (list []RecvLook) {
+	for at := q.taken.Load(); at != q.posted.Load(); at++ {
+		r := &q.recvs[int(at)&(len(q.recvs)-1)]
+		list = append(list, RecvLook{r.ID, r.Length})
+	}
+	return list
+}
