@@ -7,30 +7,30 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// field is a part of a header, for drawings.
-type field struct {
-	name string
-	bits int
+// Field is a part of a header, or the rest of a packet.
+type Field struct {
+	Name string
+	Bits int
 }
 
 const rowBits = 32
 
 // draw draws fields as rows of 32 bits, of which each takes two characters. A field may go on in the next row.
-func draw(fields ...field) string {
+func draw(fields ...Field) string {
 	var b strings.Builder
 	b.WriteString(" 0               8               16              24            31\n")
 	rule := "+" + strings.Repeat("-", 2*rowBits-1) + "+\n"
 	b.WriteString(rule)
 	used := 0
 	for _, f := range fields {
-		for left := f.bits; left > 0; {
+		for left := f.Bits; left > 0; {
 			n := min(left, rowBits-used)
 			if used == 0 {
 				b.WriteByte('|')
 			}
 			width := 2*n - 1
-			name := f.name
-			if left < f.bits {
+			name := f.Name
+			if left < f.Bits {
 				name = ""
 			}
 			if len(name) > width {
@@ -48,39 +48,55 @@ func draw(fields ...field) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
+// layouts are the fields of headers, in their order.
+var layouts = map[string][]Field{
+	"BTH":          {{"opcode", 8}, {"S", 1}, {"M", 1}, {"Pad", 2}, {"TVer", 4}, {"P_Key", 16}, {"F", 1}, {"B", 1}, {"reserved", 6}, {"destination QP", 24}, {"A", 1}, {"reserved", 7}, {"PSN", 24}},
+	"DETH":         {{"Q_Key", 32}, {"reserved", 8}, {"source QP", 24}},
+	"FETH":         {{"reserved", 26}, {"select", 2}, {"place", 4}},
+	"RETH":         {{"virtual address", 64}, {"R_Key", 32}, {"DMA length: bytes of the whole message", 32}},
+	"AtomicETH":    {{"virtual address, a multiple of 8", 64}, {"R_Key", 32}, {"swap or add", 64}, {"compare", 64}},
+	"ImmDt":        {{"immediate data", 32}},
+	"IETH":         {{"R_Key", 32}},
+	"AETH":         {{"syndrome", 8}, {"MSN", 24}},
+	"AtomicAckETH": {{"original remote data", 64}},
+	"ICRC":         {{"ICRC", 32}},
+	"GRH":          {{"version", 4}, {"traffic class", 8}, {"flow label", 20}, {"payload length", 16}, {"next header", 8}, {"hop limit", 8}, {"source GID", 128}, {"destination GID", 128}},
+	"MAD":          {{"base version", 8}, {"class", 8}, {"class version", 8}, {"method", 8}, {"status", 16}, {"class specific", 16}, {"transaction ID", 64}, {"attribute ID", 16}, {"reserved", 16}, {"attribute modifier", 32}},
+}
+
 // headers returns the headers of packets, in the order in which they stand.
 func headers() []Entry {
 	return []Entry{
 		{Name: "BTH", Also: []string{"base transport header"},
 			Brief:   "base transport header: the first 12 bytes of each packet, behind UDP or, on InfiniBand, LRH and GRH",
-			Drawing: draw(field{"opcode", 8}, field{"S", 1}, field{"M", 1}, field{"Pad", 2}, field{"TVer", 4}, field{"P_Key", 16}, field{"F", 1}, field{"B", 1}, field{"reserved", 6}, field{"destination QP", 24}, field{"A", 1}, field{"reserved", 7}, field{"PSN", 24}),
+			Drawing: draw(layouts["BTH"]...),
 			More:    "S: solicited event. M: migration state. Pad: bytes of pad behind the payload, 0 to 3. F and B: FECN and BECN. A: the responder is to acknowledge this packet.", See: []string{"opcode 0x04"}},
 		{Name: "DETH", Also: []string{"datagram extended transport header"},
-			Brief: "UD: the sender's QP, and the Q_Key that the receiver's QP must have", Drawing: draw(field{"Q_Key", 32}, field{"reserved", 8}, field{"source QP", 24}), See: []string{"qkey"}},
+			Brief: "UD: the sender's QP, and the Q_Key that the receiver's QP must have", Drawing: draw(layouts["DETH"]...), See: []string{"qkey"}},
 		{Name: "FETH", Also: []string{"flush extended transport header"},
-			Brief: "FLUSH: how far it must reach, and how much it is about", Drawing: draw(field{"reserved", 26}, field{"select", 2}, field{"place", 4}), See: []string{"opcode 0x1c"}},
+			Brief: "FLUSH: how far it must reach, and how much it is about", Drawing: draw(layouts["FETH"]...), See: []string{"opcode 0x1c"}},
 		{Name: "RETH", Also: []string{"RDMA extended transport header"},
 			Brief:   "the remote memory that a READ or a WRITE is about",
-			Drawing: draw(field{"virtual address", 64}, field{"R_Key", 32}, field{"DMA length: bytes of the whole message", 32}), More: "Only the first packet of a message has it.", See: []string{"status 10"}},
+			Drawing: draw(layouts["RETH"]...), More: "Only the first packet of a message has it.", See: []string{"status 10"}},
 		{Name: "AtomicETH", Also: []string{"atomic extended transport header"},
 			Brief:   "the remote 8 bytes of an atomic, and its operands",
-			Drawing: draw(field{"virtual address, a multiple of 8", 64}, field{"R_Key", 32}, field{"swap or add", 64}, field{"compare", 64})},
-		{Name: "ImmDt", Also: []string{"immediate data"}, Brief: "immediate data: 4 bytes for the receiver's completion", Drawing: draw(field{"immediate data", 32})},
-		{Name: "IETH", Also: []string{"invalidate extended transport header"}, Brief: "SEND with invalidation: the R_Key that the receiver's device invalidates", Drawing: draw(field{"R_Key", 32})},
+			Drawing: draw(layouts["AtomicETH"]...)},
+		{Name: "ImmDt", Also: []string{"immediate data"}, Brief: "immediate data: 4 bytes for the receiver's completion", Drawing: draw(layouts["ImmDt"]...)},
+		{Name: "IETH", Also: []string{"invalidate extended transport header"}, Brief: "SEND with invalidation: the R_Key that the receiver's device invalidates", Drawing: draw(layouts["IETH"]...)},
 		{Name: "AETH", Also: []string{"ACK extended transport header"},
-			Brief: "an acknowledgement: its kind, and the number of messages that are complete", Drawing: draw(field{"syndrome", 8}, field{"MSN", 24}), See: []string{"aeth 0x1f", "aeth 0x20", "aeth 0x60"}},
-		{Name: "AtomicAckETH", Brief: "the value that the 8 bytes had before the atomic", Drawing: draw(field{"original remote data", 64})},
+			Brief: "an acknowledgement: its kind, and the number of messages that are complete", Drawing: draw(layouts["AETH"]...), See: []string{"aeth 0x1f", "aeth 0x20", "aeth 0x60"}},
+		{Name: "AtomicAckETH", Brief: "the value that the 8 bytes had before the atomic", Drawing: draw(layouts["AtomicAckETH"]...)},
 		{Name: "ICRC", Also: []string{"invariant CRC"},
 			Brief:   "the last 4 bytes of each packet: a CRC over all that no router changes",
 			More:    "On RoCE v2 it covers IP, UDP, BTH and what follows, with TTL, DSCP and ECN, the checksums and the BTH's FECN, BECN and six reserved bits taken as ones. Whatever else is changed on the way, such as by NAT, makes it wrong.",
-			Drawing: draw(field{"ICRC", 32}), See: []string{"rx_icrc_encapsulated"}},
+			Drawing: draw(layouts["ICRC"]...), See: []string{"rx_icrc_encapsulated"}},
 		{Name: "GRH", Also: []string{"global route header"},
 			Brief:   "InfiniBand's and RoCE v1's network header, with the form of IPv6; a UD receive has 40 bytes for it",
-			Drawing: draw(field{"version", 4}, field{"traffic class", 8}, field{"flow label", 20}, field{"payload length", 16}, field{"next header", 8}, field{"hop limit", 8}, field{"source GID", 128}, field{"destination GID", 128}),
+			Drawing: draw(layouts["GRH"]...),
 			More:    "On RoCE v2 over IPv4 the last 20 of the 40 bytes of a UD receive hold the IPv4 header.", See: []string{"gid 1"}},
 		{Name: "MAD", Also: []string{"management datagram"},
 			Brief:   "the header of a management datagram to QP1: the connection manager's messages",
-			Drawing: draw(field{"base version", 8}, field{"class", 8}, field{"class version", 8}, field{"method", 8}, field{"status", 16}, field{"class specific", 16}, field{"transaction ID", 64}, field{"attribute ID", 16}, field{"reserved", 16}, field{"attribute modifier", 32}),
+			Drawing: draw(layouts["MAD"]...),
 			More:    "The attribute ID names the message: 0x10 REQ, 0x11 MRA, 0x12 REJ, 0x13 REP, 0x14 RTU, 0x15 DREQ, 0x16 DREP, 0x17 SIDR_REQ, 0x18 SIDR_REP.", See: []string{"reject 8"}},
 	}
 }
@@ -182,3 +198,29 @@ func opcodeEntries() (list []Entry) {
 	}
 	return list
 }
+
+// Header is a header of a packet, with its fields.
+type Header struct {
+	Name   string
+	Fields []Field
+}
+
+// HeadersOf returns the headers of an opcode's packets, in their order, from the BTH on and without the ICRC. Those of
+// which no drawing exists have one field.
+func HeadersOf(o wire.Opcode) []Header {
+	list := []Header{{"BTH", layouts["BTH"]}}
+	for _, h := range headerNames {
+		if o.Headers()&h.set == 0 {
+			continue
+		}
+		fields := layouts[h.name]
+		if fields == nil {
+			fields = []Field{{h.name, 8 * h.set.Len()}}
+		}
+		list = append(list, Header{h.name, fields})
+	}
+	return list
+}
+
+// MADHeader returns the fields before a management datagram's content.
+func MADHeader() Header { return Header{"MAD", layouts["MAD"]} }
