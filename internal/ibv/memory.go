@@ -31,6 +31,7 @@ var blocks struct {
 	free  [classes][]block
 	chunk []byte // the rest of the chunk that blocks are cut from
 	bytes int    // of all chunks
+	used  int    // that are taken and not given back
 }
 
 // Mapped returns how many bytes are mapped for C to read and write, but for large blocks.
@@ -38,6 +39,13 @@ func Mapped() int {
 	blocks.mu.Lock()
 	defer blocks.mu.Unlock()
 	return blocks.bytes
+}
+
+// Used returns how many blocks are taken and not given back.
+func Used() int {
+	blocks.mu.Lock()
+	defer blocks.mu.Unlock()
+	return blocks.used
 }
 
 // block is mapped memory.
@@ -49,12 +57,21 @@ type block struct {
 // take returns a zeroed block of at least n bytes.
 func take(n int) (block, error) {
 	class := bits.Len(uint(max(n, 1)-1) / leastBlock)
+	blocks.mu.Lock()
+	defer blocks.mu.Unlock()
+	b, err := takeOf(class, n)
+	if err == nil {
+		blocks.used++
+	}
+	return b, err
+}
+
+// takeOf is take of a class. The caller holds the lock.
+func takeOf(class, n int) (block, error) {
 	if class >= classes {
 		m, err := mapped(n)
 		return block{m, classes}, err
 	}
-	blocks.mu.Lock()
-	defer blocks.mu.Unlock()
 	if list := blocks.free[class]; len(list) > 0 {
 		b := list[len(list)-1]
 		blocks.free[class] = list[:len(list)-1]
@@ -77,15 +94,17 @@ func take(n int) (block, error) {
 
 // give takes a block back.
 func (b block) give() {
-	switch {
-	case b.bytes == nil:
-	case b.class == classes:
-		_ = syscall.Munmap(b.bytes) // which fails for no mapping of ours
-	default:
-		blocks.mu.Lock()
-		blocks.free[b.class] = append(blocks.free[b.class], b)
-		blocks.mu.Unlock()
+	if b.bytes == nil {
+		return
 	}
+	blocks.mu.Lock()
+	defer blocks.mu.Unlock()
+	blocks.used--
+	if b.class == classes {
+		_ = syscall.Munmap(b.bytes) // which fails for no mapping of ours
+		return
+	}
+	blocks.free[b.class] = append(blocks.free[b.class], b)
 }
 
 func mapped(n int) ([]byte, error) {

@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"fmt"
 	"syscall"
 	"unsafe"
 )
@@ -10,8 +11,19 @@ import (
 // Batch is how many work requests one call posts.
 const Batch = 16
 
+// Most that we believe a driver of one work request. Cards have some dozens of SGEs, and some KiB of inline data.
+const (
+	mostSGEs   = 1 << 16
+	mostInline = 1 << 24
+)
+
 // sgesOf is how many SGEs the memory of a queue holds whose work requests have up to most each.
-func sgesOf(most int) int { return max(most, 1) * 4 }
+func sgesOf(most int) (int, error) {
+	if most > mostSGEs {
+		return 0, fmt.Errorf("the driver says that a work request has up to %d SGEs: at most %d are believed", most, mostSGEs)
+	}
+	return max(most, 1) * 4, nil
+}
 
 // listOf is the list of the n SGEs from at on: C's null pointer where there are none.
 func listOf(sges []SGE, at, n int) Ref[SGE] {
@@ -37,7 +49,13 @@ type SendQueue struct {
 
 // NewSendQueue returns the memory for the send queue of q, whose work requests have up to sges SGEs and inline bytes.
 func NewSendQueue(q Ref[QP], sges, inline int) (*SendQueue, error) {
-	n := sgesOf(sges)
+	n, err := sgesOf(sges)
+	if err == nil && inline > mostInline {
+		err = fmt.Errorf("the driver says that a work request has up to %d bytes of inline data: at most %d are believed", inline, mostInline)
+	}
+	if err != nil {
+		return nil, err
+	}
 	b, err := take(1024 + Batch*int(unsafe.Sizeof(SendWR{})) + n*int(unsafe.Sizeof(SGE{})) + inline)
 	if err != nil {
 		return nil, err
@@ -145,7 +163,10 @@ func NewSRQQueue(q Ref[SRQ], sges int) (*RecvQueue, error) {
 }
 
 func newRecvQueue(call string, fn, queue uintptr, sges int) (*RecvQueue, error) {
-	n := sgesOf(sges)
+	n, err := sgesOf(sges)
+	if err != nil {
+		return nil, err
+	}
 	b, err := take(256 + Batch*int(unsafe.Sizeof(RecvWR{})) + n*int(unsafe.Sizeof(SGE{})))
 	if err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func open(l *ibv.Lib, r ibv.Ref[ibv.Device]) (*device, error) {
 	return d, nil
 }
 
-// Close implements verbs.ProviderDevice.
+// Close implements verbs.ProviderDevice. It may be called again if it fails with ErrBusy.
 func (d *device) Close() error {
 	d.events.Close()
 	if err := d.feed.close(); err != nil {

@@ -29,6 +29,7 @@ const (
 type fakeLibrary struct {
 	*provider
 	fail func(call string, errno int32) // the next call of that name fails
+	nth  func(n, errno int32) int32     // the n-th call from now on fails; returns how many calls were left to the last such one
 	live func() int32                   // objects that are not destroyed
 
 	disturb func() int32 // acts in a process as libraries of C do; 0 says that all went well
@@ -61,6 +62,7 @@ var buildFake = sync.OnceValues(func() (*fakeLibrary, error) {
 		return nil, err
 	}
 	purego.RegisterLibFunc(&f.fail, h, "fake_fail")
+	purego.RegisterLibFunc(&f.nth, h, "fake_fail_nth")
 	purego.RegisterLibFunc(&f.live, h, "fake_live")
 	purego.RegisterLibFunc(&f.disturb, h, "fake_disturb")
 	return f, nil

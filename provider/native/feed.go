@@ -66,7 +66,7 @@ func (f *feed) watch(fd int, drain func() error) (*os.File, error) {
 	return file, nil
 }
 
-// close ends the goroutines, and then the channel.
+// close ends the goroutines, and then the channel, unless they have ended before.
 func (f *feed) close() error {
 	for _, file := range f.files {
 		if file != nil {
@@ -74,7 +74,14 @@ func (f *feed) close() error {
 		}
 	}
 	f.wait.Wait()
-	return f.d.lib.DestroyCompChannel(f.channel)
+	if f.channel == (ibv.Ref[ibv.CompChannel]{}) {
+		return nil
+	}
+	if err := f.d.lib.DestroyCompChannel(f.channel); err != nil {
+		return err
+	}
+	f.channel = ibv.Ref[ibv.CompChannel]{}
+	return nil
 }
 
 // completed tells a CQ that an event has come which it was armed for.

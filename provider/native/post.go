@@ -19,7 +19,14 @@ type sendQueue struct {
 // close ends the queue. The caller holds the lock.
 func (s *sendQueue) close() {
 	s.closed = true
-	s.mem.Free()
+	s.free()
+}
+
+// free gives the memory back, if there is any.
+func (s *sendQueue) free() {
+	if s.mem != nil {
+		s.mem.Free()
+	}
 }
 
 // PostSend implements verbs.ProviderQP. Work requests go to C in batches, as many as the memory holds.

@@ -52,6 +52,7 @@ func (p *pd) CreateQP(a *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.Provid
 		q.rq.mem, err = ibv.NewRecvQueue(q.r, int(init.Cap.MaxRecvSGE))
 	}
 	if err != nil {
+		q.sq.free()
 		_ = d.lib.DestroyQP(q.r) // the first error is the one to tell
 		return nil, fault(err)
 	}

@@ -30,15 +30,25 @@ static pthread_cond_t acked = PTHREAD_COND_INITIALIZER;
 #define LOCK pthread_mutex_lock(&big)
 #define UNLOCK pthread_mutex_unlock(&big)
 
-/* The tests' own calls: the next call of a name fails, and how many objects there are. */
+/* The tests' own calls: the next call of a name fails, or the n-th call from now on, and how many objects there are. */
 static char fail_call[64];
-static int fail_errno, live;
+static int fail_errno, fail_nth, live;
 
 void fake_fail(const char *call, int e) {
 	LOCK;
 	strncpy(fail_call, call, sizeof fail_call - 1);
 	fail_errno = e;
 	UNLOCK;
+}
+
+/* Returns how many calls were left to the one that was to fail, and forgets it: 0 if it has failed. */
+int fake_fail_nth(int n, int e) {
+	LOCK;
+	int left = fail_nth;
+	fail_nth = n;
+	fail_errno = e;
+	UNLOCK;
+	return left;
 }
 
 int fake_live(void) {
@@ -90,6 +100,7 @@ int fake_disturb(void) {
 }
 
 static int failing(const char *call) {
+	if (fail_nth && !--fail_nth) return fail_errno;
 	if (strcmp(fail_call, call)) return 0;
 	fail_call[0] = 0;
 	return fail_errno;
@@ -735,6 +746,7 @@ static struct ibv_mw *alloc_mw(struct ibv_pd *pd, int type) {
 static int dealloc_mw(struct ibv_mw *ibm) {
 	struct mw *m = (struct mw *)ibm;
 	LOCK;
+	FAIL_INT("ibv_dealloc_mw");
 	if (m->to) m->to->windows--;
 	keys[m->mw.handle].mw = NULL;
 	free(m);
@@ -931,6 +943,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c) {
 
 int ibv_destroy_comp_channel(struct ibv_comp_channel *c) {
 	LOCK;
+	FAIL_INT("ibv_destroy_comp_channel");
 	if (c->refcnt) {
 		UNLOCK;
 		return EBUSY;
@@ -1061,6 +1074,7 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *a) {
 int ibv_query_srq(struct ibv_srq *ibs, struct ibv_srq_attr *a) {
 	struct srq *s = (struct srq *)ibs;
 	LOCK;
+	FAIL_INT("ibv_query_srq");
 	*a = (struct ibv_srq_attr){s->q.cap, s->q.sges, s->limit};
 	UNLOCK;
 	return 0;
@@ -1120,6 +1134,7 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a) {
 
 int ibv_destroy_ah(struct ibv_ah *h) {
 	LOCK;
+	FAIL_INT("ibv_destroy_ah");
 	free(h);
 	live--;
 	UNLOCK;
@@ -1255,6 +1270,7 @@ int ibv_attach_mcast(struct ibv_qp *ibq, const union ibv_gid *g, uint16_t lid) {
 	struct qp *q = (struct qp *)ibq;
 	(void)lid;
 	LOCK;
+	FAIL_INT("ibv_attach_mcast");
 	if (q->ngroups == GROUPS || q->qp.state == RESET) {
 		UNLOCK;
 		return q->ngroups == GROUPS ? ENOMEM : EINVAL;
@@ -1268,6 +1284,7 @@ int ibv_detach_mcast(struct ibv_qp *ibq, const union ibv_gid *g, uint16_t lid) {
 	struct qp *q = (struct qp *)ibq;
 	(void)lid;
 	LOCK;
+	FAIL_INT("ibv_detach_mcast");
 	for (int i = 0; i < q->ngroups; i++)
 		if (!memcmp(q->groups[i], g->raw, 16)) {
 			memcpy(q->groups[i], q->groups[--q->ngroups], 16);
