@@ -22,27 +22,7 @@ type CQ struct {
 //
 // The queue must have room for every completion that may wait in it at a time. A completion that
 // finds no room is lost, and the queue and its QPs fail: see [GuaranteeOverrunStatus].
-func (d *Device) CreateCQ(entries int) (*CQ, error) {
-	const verb = "create cq on"
-	if err := d.check(verb); err != nil {
-		return nil, err
-	}
-	cq := &CQ{object: object{name: d.serial.next("cq")}, dev: d, events: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
-	if err := d.checkEntries(entries); err != nil {
-		return nil, wrap(verb, d.name, err)
-	}
-	if err := cq.attach(verb, &d.object); err != nil {
-		return nil, err
-	}
-	p, err := d.p.CreateCQ(entries, cq)
-	if err != nil {
-		cq.detach()
-		return nil, wrap(verb, d.name, err)
-	}
-	cq.p = p
-	cq.made(cq)
-	return cq, nil
-}
+func (d *Device) CreateCQ(entries int) (*CQ, error) { return d.CreateCQEx(CQAttr{Entries: entries}) }
 
 func (d *Device) checkEntries(entries int) error {
 	if entries < 1 {

@@ -68,8 +68,12 @@ type DeviceAttr struct {
 	LocalCAAckDelay       uint8 // code n stands for 4.096 µs × 2^n
 	PhysPortCnt           int   // ports are numbered from 1 to PhysPortCnt
 	MaxInline             int   // bytes of inline data in one work request, or MaxInlineUnknown
-	NumCompVectors        int
+	NumCompVectors        int   // interrupts that can raise the events of CQs: see CQAttr.CompVector
 	DeviceCapFlagsEx      DeviceCapFlagsEx
+
+	TimestampMask uint64  // completion_timestamp_mask: the bits that timestamps of completions have; 0: there are none
+	HCACoreClock  uint64  // hca_core_clock: of the clock of timestamps, in kHz; 0: there is none
+	ODPCaps       ODPCaps // what may be done with memory registered by AccessOnDemand
 
 	// UnsharedMemory says why no other process of this host can map the memory of [PD.AllocMR], though
 	// the system can share memory: "memfd_create: operation not permitted" in a sandbox that denies it.
@@ -121,6 +125,12 @@ const (
 	// and fails later or is lost.
 	GuaranteeDatagramLimit
 
+	// GuaranteeExactStatus: a failed completion has the status that the InfiniBand specification has for
+	// the fault, at the end that is at fault and at its peer. Without the guarantee the first failed
+	// completion of a QP says that the request has failed, and another status may name another cause.
+	// That the others are flushed, with WCFlushErr, holds on every device.
+	GuaranteeExactStatus
+
 	// AllGuarantees is every guarantee.
 	AllGuarantees Guarantees = 1<<iota - 1
 )
@@ -128,7 +138,7 @@ const (
 var guaranteeNames = []flagName{
 	{uint64(GuaranteeExactEvents), "EXACT_EVENTS"}, {uint64(GuaranteeLastWordLast), "LAST_WORD_LAST"},
 	{uint64(GuaranteeOverrunStatus), "OVERRUN_STATUS"}, {uint64(GuaranteeResponderEvents), "RESPONDER_EVENTS"},
-	{uint64(GuaranteeDatagramLimit), "DATAGRAM_LIMIT"},
+	{uint64(GuaranteeDatagramLimit), "DATAGRAM_LIMIT"}, {uint64(GuaranteeExactStatus), "EXACT_STATUS"},
 }
 
 // String joins the names of the guarantees by "|", such as EXACT_EVENTS|LAST_WORD_LAST.

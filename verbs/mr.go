@@ -12,16 +12,27 @@ type Access uint32
 
 // The access flags (IBV_ACCESS_*).
 const (
-	AccessLocalWrite      Access = 1 << 0
-	AccessRemoteWrite     Access = 1 << 1
-	AccessRemoteRead      Access = 1 << 2
-	AccessRemoteAtomic    Access = 1 << 3
-	AccessMWBind          Access = 1 << 4
-	AccessZeroBased       Access = 1 << 5 // the region's first byte has address 0
-	AccessOnDemand        Access = 1 << 6 // pages need not be pinned; no effect on software devices
-	AccessHugeTLB         Access = 1 << 7
+	AccessLocalWrite   Access = 1 << 0
+	AccessRemoteWrite  Access = 1 << 1
+	AccessRemoteRead   Access = 1 << 2
+	AccessRemoteAtomic Access = 1 << 3
+	AccessMWBind       Access = 1 << 4
+	AccessZeroBased    Access = 1 << 5 // the region's first byte has address 0
+
+	// AccessOnDemand: pages are not pinned, and the device has them brought in when it needs them. The error is
+	// ErrUnsupported on devices without: see DeviceAttr.ODPCaps. No effect on software devices, which pin nothing.
+	AccessOnDemand Access = 1 << 6
+
+	// AccessHugeTLB: the memory consists of huge pages. [PD.AllocMR] takes those that the host has set aside
+	// (vm.nr_hugepages), and the error without any is ErrLimit. No effect on software devices.
+	AccessHugeTLB Access = 1 << 7
+
 	AccessFlushGlobal     Access = 1 << 8 // peers may have data made visible: see OpFlush
 	AccessFlushPersistent Access = 1 << 9 // and stored: of memory that is a shared mapping of a file
+
+	// AccessRelaxedOrdering: the bytes of incoming messages may appear in any order, as PCI Express can carry them
+	// faster. A completion still says that all are there. It is a wish: devices and systems that know nothing of it
+	// ignore it, as software devices do.
 	AccessRelaxedOrdering Access = 1 << 20
 )
 
@@ -49,6 +60,17 @@ func checkAccess(a Access) error {
 	}
 	if a&remoteChange != 0 && a&AccessLocalWrite == 0 {
 		return invalidf("%v needs ACCESS_LOCAL_WRITE as well", a&remoteChange)
+	}
+	return nil
+}
+
+// checkAccess is for a region of the device.
+func (d *Device) checkAccess(a Access) error {
+	if err := checkAccess(a); err != nil {
+		return err
+	}
+	if a&AccessOnDemand != 0 && d.attr.ODPCaps.General&ODPSupport == 0 {
+		return Errorf(ErrUnsupported, "the device has no on-demand paging (general_odp_caps): leave ACCESS_ON_DEMAND out, and the pages are pinned")
 	}
 	return nil
 }

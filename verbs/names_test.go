@@ -36,7 +36,7 @@ const (
 	accessFlags = "0 LOCAL_WRITE 1 REMOTE_WRITE 2 REMOTE_READ 3 REMOTE_ATOMIC 4 MW_BIND 5 ZERO_BASED 6 ON_DEMAND 7 HUGETLB " +
 		"20 RELAXED_ORDERING"
 	wcFlags    = "0 GRH 1 WITH_IMM 3 WITH_INV"
-	guarantees = "0 EXACT_EVENTS 1 LAST_WORD_LAST 2 OVERRUN_STATUS 3 RESPONDER_EVENTS 4 DATAGRAM_LIMIT" // no C names
+	guarantees = "0 EXACT_EVENTS 1 LAST_WORD_LAST 2 OVERRUN_STATUS 3 RESPONDER_EVENTS 4 DATAGRAM_LIMIT 5 EXACT_STATUS" // no C names
 	deviceCaps = "0 RESIZE_MAX_WR 1 BAD_PKEY_CNTR 2 BAD_QKEY_CNTR 3 RAW_MULTI 4 AUTO_PATH_MIG 5 CHANGE_PHY_PORT " +
 		"6 UD_AV_PORT_ENFORCE 7 CURR_QP_STATE_MOD 8 SHUTDOWN_PORT 9 INIT_TYPE 10 PORT_ACTIVE_EVENT 11 SYS_IMAGE_GUID " +
 		"12 RC_RNR_NAK_GEN 13 SRQ_RESIZE 14 N_NOTIFY_CQ 17 MEM_WINDOW 18 UD_IP_CSUM 20 XRC 21 MEM_MGT_EXTENSIONS " +
@@ -106,8 +106,8 @@ func TestNames(t *testing.T) {
 	flags(t, "ACCESS_", accessFlags, func(v uint64) string { return verbs.Access(v).String() })
 	flags(t, "WC_", wcFlags, func(v uint64) string { return verbs.WCFlags(v).String() })
 	flags(t, "", guarantees, func(v uint64) string { return verbs.Guarantees(v).String() })
-	if got := verbs.AllGuarantees; got != 1<<5-1 {
-		t.Errorf("AllGuarantees is %v, want the lowest five bits", got)
+	if got := verbs.AllGuarantees; got != 1<<6-1 {
+		t.Errorf("AllGuarantees is %v, want the lowest six bits", got)
 	}
 	flags(t, "", deviceCaps, func(v uint64) string { return verbs.DeviceCapFlags(v).String() })
 	if got := (verbs.AccessRemoteRead | 1<<30).String(); got != "ACCESS_REMOTE_READ|0x40000000" {

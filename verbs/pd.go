@@ -161,7 +161,7 @@ func (pd *PD) newMR(verb string, attr MRAttr) (*MR, error) {
 
 // addMR makes a region of what register registers.
 func (pd *PD) addMR(verb string, attr MRAttr, register func() (ProviderMR, error)) (*MR, error) {
-	if err := checkAccess(attr.Access); err != nil {
+	if err := pd.dev.checkAccess(attr.Access); err != nil {
 		return nil, wrap(verb, pd.name, err)
 	}
 	mr := &MR{pd: pd, access: attr.Access, allocated: attr.Buf == nil}

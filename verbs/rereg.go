@@ -34,7 +34,7 @@ func (mr *MR) Rereg(flags ReregFlags, pd *PD, buf []byte, access Access) error {
 		buf = mr.buf
 	}
 	if flags&ReregAccess != 0 {
-		if err := checkAccess(access); err != nil {
+		if err := mr.pd.dev.checkAccess(access); err != nil {
 			return wrap(verb, mr.named(), err)
 		}
 	} else {

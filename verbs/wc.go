@@ -196,7 +196,7 @@ var wcFlagNames = []flagName{
 func (f WCFlags) String() string { return flagNames(uint64(f), wcFlagNames) }
 
 // WC is a work completion (struct ibv_wc). If Status is not WCSuccess, only ID, Status, QPN, QP,
-// VendorErr and Cause hold.
+// VendorErr, Cause and, where there is one, Timestamp hold.
 type WC struct {
 	ID      uint64 // wr_id: that of the work request
 	Status  WCStatus
@@ -207,10 +207,13 @@ type WC struct {
 	Imm     uint32 // imm_data in host order, with WCFlagWithImm; invalidated_rkey with WCFlagWithInv
 	QPN     QPN    // qp_num: the local QP
 	SrcQPN  QPN    // src_qp: UD: the sender's QP
-	QP      *QP    // the local QP itself, which C leaves to a map of the program's; it may be closed by now
 
 	VendorErr uint32 // vendor_err: the provider's own number for the failure
+	QP        *QP    // the local QP itself, which C leaves to a map of the program's; it may be closed by now
 	Cause     error  // the provider's own account of the failure, or nil
+
+	// Timestamp is when the request was complete, if its CQ was made for that: see [CQAttr].Timestamps. Otherwise it is 0.
+	Timestamp uint64 // ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns
 
 	// UD on InfiniBand; 0 on RoCE.
 	SLID         uint16 // slid: the sender's LID

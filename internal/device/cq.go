@@ -28,14 +28,18 @@ type QP interface {
 }
 
 // Init makes a CQ of a device. The hook for overruns has Overrun called, without the locks that its caller holds.
-func (c *CQ) Init(b *Base, entries int, user *verbs.CQ, hooks queue.CQHooks) error {
-	if err := queue.HoldsCQ(entries); err != nil {
+func (c *CQ) Init(b *Base, a verbs.CQAttr, user *verbs.CQ, hooks queue.CQHooks) error {
+	if a.Timestamps == verbs.WallclockTimestamps {
+		return verbs.Errorf(verbs.ErrUnsupported, "a software device has no clock that tells the date: use DeviceTimestamps")
+	}
+	hooks.Stamped = a.Timestamps == verbs.DeviceTimestamps
+	if err := queue.HoldsCQ(a.Entries); err != nil {
 		return err
 	}
 	if !limits.Take(&b.CQs, limits.MaxCQ) {
 		return verbs.Errorf(verbs.ErrLimit, "the device has its %d CQs (max_cq)", limits.MaxCQ)
 	}
-	c.CQ, c.base, c.user, c.qps = queue.NewCQ(entries, hooks), b, user, map[QP]int{}
+	c.CQ, c.base, c.user, c.qps = queue.NewCQ(a.Entries, hooks), b, user, map[QP]int{}
 	return nil
 }
 

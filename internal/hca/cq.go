@@ -28,9 +28,17 @@ type engineList = atomic.Pointer[[]*engine]
 
 // CreateCQ implements verbs.ProviderDevice.
 func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error) {
+	return d.CreateCQAttr(verbs.CQAttr{Entries: entries}, user)
+}
+
+// RawClock implements verbs.ProviderCQAttr.
+func (d *Device) RawClock() (uint64, error) { return uint64(d.now()), nil }
+
+// CreateCQAttr implements verbs.ProviderCQAttr.
+func (d *Device) CreateCQAttr(a verbs.CQAttr, user *verbs.CQ) (verbs.ProviderCQ, error) {
 	c := &cq{dev: d, engines: map[*engine]int{}}
 	c.polled.Store(&d.engines)
-	err := c.Init(&d.Base, entries, user, queue.CQHooks{
+	err := c.Init(&d.Base, a, user, queue.CQHooks{
 		Progress: c.progress, Arming: d.expectWait, Notify: func() { d.woken.Add(1); user.Notified() },
 		Overrun: func(first bool) { d.background(func() { c.Overrun(first) }) }, // in a driven device later, without a goroutine
 		Spin:    d.config.Spin, Yielder: d.config.Yielder, Now: d.now,

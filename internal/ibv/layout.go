@@ -99,6 +99,57 @@ type (
 		CQE     int32
 	}
 
+	// cqEx is struct ibv_cq_ex, which begins as struct ibv_cq does: a completion of it is read by functions.
+	cqEx struct {
+		_                  CQ
+		_                  [mutexSize]byte
+		_                  [condSize]byte
+		_                  [2]uint32
+		_                  uint32
+		status             uint32
+		wrID               uint64
+		startPoll          uintptr
+		nextPoll           uintptr
+		endPoll            uintptr
+		readOpcode         uintptr
+		readVendorErr      uintptr
+		readByteLen        uintptr
+		readImmData        uintptr
+		readQPNum          uintptr
+		readSrcQP          uintptr
+		readWCFlags        uintptr
+		readSLID           uintptr
+		readSL             uintptr
+		readDLIDPathBits   uintptr
+		readCompletionTS   uintptr
+		_                  [3]uintptr
+		readCompletionWall uintptr
+	}
+
+	// cqInitAttrEx is struct ibv_cq_init_attr_ex.
+	cqInitAttrEx struct {
+		cqe        uint32
+		_          uint32
+		_          uintptr
+		channel    Ref[CompChannel]
+		compVector uint32
+		_          uint32
+		wcFlags    uint64
+		_          [2]uint32
+		_          uintptr
+	}
+
+	// pollCQAttr is struct ibv_poll_cq_attr.
+	pollCQAttr struct{ compMask uint32 }
+
+	// valuesEx is struct ibv_values_ex.
+	valuesEx struct {
+		compMask uint32
+		_        uint32
+		sec      int64
+		nsec     int64
+	}
+
 	// SRQ is struct ibv_srq, up to its mutex.
 	SRQ struct {
 		context Ref[Context]
@@ -269,6 +320,19 @@ type (
 		MaxPKeys                                                 uint16
 		LocalCAAckDelay, PhysPortCnt                             uint8
 		_                                                        uint32
+	}
+
+	// DeviceAttrEx is struct ibv_device_attr_ex.
+	DeviceAttrEx struct {
+		DeviceAttr
+		_                                          [2]uint32
+		ODPGeneralCaps                             uint64
+		RCODPCaps, UCODPCaps, UDODPCaps            uint32
+		_                                          uint32
+		TimestampMask, HCACoreClock, DeviceCapsExt uint64
+		_                                          [104]byte
+		XRCODPCaps                                 uint32
+		_                                          uint32
 	}
 
 	// PortAttr is struct ibv_port_attr. ActiveSpeedEx came later than 44, so it is 0 where the library is older.

@@ -31,6 +31,10 @@ var layouts = []struct {
 	{"ibv_ah", AH{}, false, "Handle=handle"},
 	{"ibv_comp_channel", CompChannel{}, false, "FD=fd"},
 	{"ibv_cq", CQ{}, true, "context=context Handle=handle CQE=cqe"},
+	{"ibv_cq_ex", cqEx{}, false, "status=status wrID=wr_id startPoll=start_poll nextPoll=next_poll endPoll=end_poll readOpcode=read_opcode readVendorErr=read_vendor_err readByteLen=read_byte_len readImmData=read_imm_data readQPNum=read_qp_num readSrcQP=read_src_qp readWCFlags=read_wc_flags readSLID=read_slid readSL=read_sl readDLIDPathBits=read_dlid_path_bits readCompletionTS=read_completion_ts readCompletionWall=read_completion_wallclock_ns"},
+	{"ibv_cq_init_attr_ex", cqInitAttrEx{}, false, "cqe=cqe channel=channel compVector=comp_vector wcFlags=wc_flags"},
+	{"ibv_poll_cq_attr", pollCQAttr{}, false, "compMask=comp_mask"},
+	{"ibv_values_ex", valuesEx{}, false, "compMask=comp_mask sec=raw_clock.tv_sec nsec=raw_clock.tv_nsec"},
 	{"ibv_srq", SRQ{}, true, "context=context Handle=handle"},
 	{"ibv_qp", QP{}, true, "context=context Handle=handle QPNum=qp_num State=state QPType=qp_type"},
 	{"ibv_qp_cap", QPCap{}, false, "MaxSendWR=max_send_wr MaxRecvWR=max_recv_wr MaxSendSGE=max_send_sge MaxRecvSGE=max_recv_sge MaxInlineData=max_inline_data"},
@@ -46,6 +50,7 @@ var layouts = []struct {
 	{"ibv_recv_wr", RecvWR{}, false, "WRID=wr_id next=next sgList=sg_list numSGE=num_sge"},
 	{"ibv_wc", WC{}, false, "WRID=wr_id Status=status Opcode=opcode VendorErr=vendor_err ByteLen=byte_len Imm=imm_data Imm=invalidated_rkey QPNum=qp_num SrcQP=src_qp WCFlags=wc_flags PKeyIndex=pkey_index SLID=slid SL=sl DLIDPathBits=dlid_path_bits"},
 	{"ibv_device_attr", DeviceAttr{}, false, "FWVer=fw_ver NodeGUID=node_guid SysImageGUID=sys_image_guid MaxMRSize=max_mr_size PageSizeCap=page_size_cap VendorID=vendor_id VendorPartID=vendor_part_id HWVer=hw_ver MaxQP=max_qp MaxQPWR=max_qp_wr DeviceCapFlags=device_cap_flags MaxSGE=max_sge MaxSGERd=max_sge_rd MaxCQ=max_cq MaxCQE=max_cqe MaxMR=max_mr MaxPD=max_pd MaxQPRdAtom=max_qp_rd_atom MaxResRdAtom=max_res_rd_atom MaxQPInitRdAtom=max_qp_init_rd_atom AtomicCap=atomic_cap MaxEE=max_ee MaxMW=max_mw MaxMcastGrp=max_mcast_grp MaxMcastQPAttach=max_mcast_qp_attach MaxTotalMcastQPAttach=max_total_mcast_qp_attach MaxAH=max_ah MaxSRQ=max_srq MaxSRQWR=max_srq_wr MaxSRQSGE=max_srq_sge MaxPKeys=max_pkeys LocalCAAckDelay=local_ca_ack_delay PhysPortCnt=phys_port_cnt"},
+	{"ibv_device_attr_ex", DeviceAttrEx{}, false, "FWVer=orig_attr ODPGeneralCaps=odp_caps.general_caps RCODPCaps=odp_caps.per_transport_caps.rc_odp_caps UCODPCaps=odp_caps.per_transport_caps.uc_odp_caps UDODPCaps=odp_caps.per_transport_caps.ud_odp_caps TimestampMask=completion_timestamp_mask HCACoreClock=hca_core_clock DeviceCapsExt=device_cap_flags_ex XRCODPCaps=xrc_odp_caps"},
 	{"ibv_port_attr", PortAttr{}, true, "State=state MaxMTU=max_mtu ActiveMTU=active_mtu GIDTblLen=gid_tbl_len PortCapFlags=port_cap_flags MaxMsgSz=max_msg_sz BadPKeyCntr=bad_pkey_cntr QKeyViolCntr=qkey_viol_cntr PKeyTblLen=pkey_tbl_len LID=lid SMLID=sm_lid LMC=lmc MaxVLNum=max_vl_num SMSL=sm_sl SubnetTimeout=subnet_timeout InitTypeReply=init_type_reply ActiveWidth=active_width ActiveSpeed=active_speed PhysState=phys_state LinkLayer=link_layer Flags=flags PortCapFlags2=port_cap_flags2"},
 	{"ibv_gid_entry", GIDEntry{}, false, "GID=gid GIDIndex=gid_index PortNum=port_num GIDType=gid_type NDevIfindex=ndev_ifindex"},
 	{"ibv_async_event", asyncEvent{}, false, "element=element.cq element=element.port_num eventType=event_type"},
@@ -99,7 +104,9 @@ func assertions(t *testing.T, include string) string {
 		}
 	}
 	assert("verbs_context.sz", "offsetof(struct verbs_context, context) - offsetof(struct verbs_context, sz) == %d", toSize)
-	assert("verbs_context.query_port", "offsetof(struct verbs_context, context) - offsetof(struct verbs_context, query_port) == %d", toQueryPort)
+	for field, at := range map[string]int{"query_port": toQueryPort, "query_rt_values": toQueryRTValues, "create_cq_ex": toCreateCQEx, "query_device_ex": toQueryDeviceEx} {
+		assert("verbs_context."+field, "offsetof(struct verbs_context, context) - offsetof(struct verbs_context, %s) == %d", field, at)
+	}
 	return b.String()
 }
 

@@ -4,6 +4,7 @@ package ibv
 
 import (
 	"encoding/binary"
+	"errors"
 	"syscall"
 	"unsafe"
 )
@@ -67,35 +68,61 @@ func fill[T any](fn function, before []uintptr, after ...uintptr) (v T, err erro
 	return v, err
 }
 
-// QueryDevice returns a device's attributes.
-func (l *Lib) QueryDevice(c Ref[Context]) (DeviceAttr, error) {
-	return fill[DeviceAttr](l.queryDevice, []uintptr{c.at})
+// QueryDevice returns a device's attributes. A driver that knows only those of ibv_query_device leaves the others 0.
+func (l *Lib) QueryDevice(c Ref[Context]) (DeviceAttrEx, error) {
+	a, err := fill[DeviceAttrEx](extended(c, "ibv_query_device_ex", toQueryDeviceEx), []uintptr{c.at, 0}, unsafe.Sizeof(DeviceAttrEx{}))
+	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS) {
+		a = DeviceAttrEx{}
+		a.DeviceAttr, err = fill[DeviceAttr](l.queryDevice, []uintptr{c.at})
+	}
+	return a, err
+}
+
+// RawClock returns the time of the device's clock.
+func (l *Lib) RawClock(c Ref[Context]) (t uint64, err error) {
+	const rawClock = 1 // IBV_VALUES_MASK_RAW_CLOCK
+	fn := extended(c, "ibv_query_rt_values_ex", toQueryRTValues)
+	err = once(func(s *scratch) error {
+		v := put(s, valuesEx{compMask: rawClock})
+		if err := s.status(fn, c.at, v.at); err != nil {
+			return err
+		}
+		if v.P().compMask&rawClock == 0 { // the driver knows other values
+			return &Error{fn.name, syscall.EOPNOTSUPP}
+		}
+		t = uint64(v.P().sec)*1e9 + uint64(v.P().nsec)
+		return nil
+	})
+	return t, err
 }
 
 // struct verbs_context ends with struct ibv_context, and grows at its other end. So its fields have fixed distances from
 // the context, in bytes. It is there if abi_compat says so, and has a field if sz reaches that far.
 const (
-	toSize      = 8
-	toQueryPort = 320
-	isExtended  = ^uintptr(0)
+	toSize          = 8
+	toQueryDeviceEx = 104
+	toCreateCQEx    = 120
+	toQueryRTValues = 128
+	toQueryPort     = 320
+	isExtended      = ^uintptr(0)
 )
 
-// queryPort finds verbs_context.query_port. The symbol ibv_query_port is that of programs which were built long ago.
-func queryPort(c Ref[Context]) function {
-	fn := function{name: "ibv_query_port"}
+// extended finds a function of verbs_context by its distance.
+func extended(c Ref[Context], name string, distance uintptr) function {
+	fn := function{name: name}
 	if c.P().abiCompat != isExtended {
 		return fn
 	}
 	size := *(Ref[uintptr]{c.at - toSize}).P()
-	if size >= toQueryPort+unsafe.Sizeof(Context{}) {
-		fn.at = *(Ref[uintptr]{c.at - toQueryPort}).P()
+	if size >= distance+unsafe.Sizeof(Context{}) {
+		fn.at = *(Ref[uintptr]{c.at - distance}).P()
 	}
 	return fn
 }
 
-// QueryPort returns the attributes of a port.
+// QueryPort returns the attributes of a port. The symbol ibv_query_port is that of programs which were built long ago.
 func (l *Lib) QueryPort(c Ref[Context], port int) (PortAttr, error) {
-	return fill[PortAttr](queryPort(c), []uintptr{c.at, uintptr(port)}, unsafe.Sizeof(PortAttr{}))
+	return fill[PortAttr](extended(c, "ibv_query_port", toQueryPort), []uintptr{c.at, uintptr(port)}, unsafe.Sizeof(PortAttr{}))
 }
 
 // QueryGID returns an entry of a port's GID table. The error for a free entry is ENODATA.
@@ -180,9 +207,17 @@ func (l *Lib) DestroyCompChannel(c Ref[CompChannel]) error {
 	return do(l.destroyCompChannel, c.at)
 }
 
-// CreateCQ makes a CQ whose events come by a channel.
-func (l *Lib) CreateCQ(c Ref[Context], entries int, ch Ref[CompChannel]) (Ref[CQ], error) {
-	return create[CQ](l.createCQ, c.at, uintptr(entries), 0, ch.at, 0)
+// CreateCQ makes a CQ whose events come by a channel, from a completion vector.
+func (l *Lib) CreateCQ(c Ref[Context], entries int, ch Ref[CompChannel], vector int) (Ref[CQ], error) {
+	return create[CQ](l.createCQ, c.at, uintptr(entries), 0, ch.at, uintptr(vector))
+}
+
+// CreateCQEx is CreateCQ for a CQ whose completions tell the time of a clock.
+func (l *Lib) CreateCQEx(c Ref[Context], entries int, ch Ref[CompChannel], vector int, clock Clock) (Ref[CQ], error) {
+	return made(func(s *scratch) (Ref[CQ], error) {
+		a := cqInitAttrEx{cqe: uint32(entries), channel: ch, compVector: uint32(vector), wcFlags: wcStandard | uint64(clock)}
+		return pointer[CQ](s, extended(c, "ibv_create_cq_ex", toCreateCQEx), c.at, put(s, a).at)
+	})
 }
 
 // ResizeCQ gives a CQ another size.

@@ -4,6 +4,7 @@
 package limits
 
 import (
+	"math"
 	"sync/atomic"
 
 	"github.com/adverb-rdma/adverb/internal/mem"
@@ -26,6 +27,14 @@ const (
 	MaxMRSize      = 1<<64 - 1
 	MaxMessageSize = 1 << 31
 )
+
+// odpCaps says that all may be done with memory that is not pinned: no memory is.
+var odpCaps = verbs.ODPCaps{
+	General: verbs.ODPSupport,
+	RC:      verbs.ODPSend | verbs.ODPRecv | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv,
+	UC:      verbs.ODPSend | verbs.ODPRecv | verbs.ODPWrite | verbs.ODPSRQRecv,
+	UD:      verbs.ODPSend | verbs.ODPRecv | verbs.ODPSRQRecv,
+}
 
 // Attr returns what the devices have in common. A device adds its GUIDs, capabilities and guarantees.
 func Attr() verbs.DeviceAttr {
@@ -53,6 +62,9 @@ func Attr() verbs.DeviceAttr {
 		PhysPortCnt:     1,
 		MaxInline:       MaxInline,
 		NumCompVectors:  1,
+		TimestampMask:   math.MaxInt64,
+		HCACoreClock:    1e6, // completions are stamped in nanoseconds
+		ODPCaps:         odpCaps,
 		UnsharedMemory:  mem.Unshared(),
 	}
 }

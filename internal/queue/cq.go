@@ -48,6 +48,7 @@ type CQHooks struct {
 	Spin    int                  // polls that Soon may make, if there is a Soon
 	Yielder *Yielder             // gives the core to others while Soon polls, or nil
 	Now     func() time.Duration // the device's clock, for Soon
+	Stamped bool                 // completions bear the time of Now, in nanoseconds
 }
 
 // CQ is a completion queue: a ring of completions. The ring grows while completions wait, up to the room that the program
@@ -174,6 +175,9 @@ func (c *CQ) Push(cqes []CQE) {
 	}
 	before, overrun := c.count, c.overrun
 	notify, lost := false, false
+	if c.hooks.Stamped {
+		c.stamp(cqes)
+	}
 	for i := range cqes {
 		e := &cqes[i]
 		if c.overrun || !c.add(e) { // a completion that fits later would have a gap before it
@@ -196,6 +200,14 @@ func (c *CQ) Push(cqes []CQE) {
 	}
 	if notify {
 		c.notify()
+	}
+}
+
+// stamp says when completions have come. Under the lock no earlier one bears a later time. The caller holds c.mu.
+func (c *CQ) stamp(cqes []CQE) {
+	now := uint64(c.hooks.Now())
+	for i := range cqes {
+		cqes[i].WC.Timestamp = now
 	}
 }
 

@@ -27,9 +27,17 @@ type cq struct {
 
 // CreateCQ implements verbs.ProviderDevice.
 func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error) {
+	return d.CreateCQAttr(verbs.CQAttr{Entries: entries}, user)
+}
+
+// RawClock implements verbs.ProviderCQAttr.
+func (d *Device) RawClock() (uint64, error) { return uint64(d.now()), nil }
+
+// CreateCQAttr implements verbs.ProviderCQAttr.
+func (d *Device) CreateCQAttr(a verbs.CQAttr, user *verbs.CQ) (verbs.ProviderCQ, error) {
 	c := &cq{dev: d}
 	c.connected.Store(new([]*qp))
-	err := c.Init(&d.Base, entries, user, queue.CQHooks{
+	err := c.Init(&d.Base, a, user, queue.CQHooks{
 		Progress: c.progress, Arming: c.expectWait, Notify: user.Notified, Overrun: func(first bool) { go c.Overrun(first) },
 		Spin: d.config.Spin, Yielder: d.config.Yielder, Now: d.now,
 	})

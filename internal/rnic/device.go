@@ -160,6 +160,7 @@ func (d *Device) Query() (verbs.DeviceAttr, error) {
 	a.NodeGUID, a.SysImageGUID = guid, guid
 	a.DeviceCapFlags, a.DeviceCapFlagsEx = caps, verbs.DeviceCapFlagsEx(caps)
 	a.Guarantees = guarantees
+	a.ODPCaps.UC, a.ODPCaps.UD = 0, 0
 	return a, nil
 }
 

@@ -22,14 +22,35 @@ type cq struct {
 	closed bool
 }
 
+// clocks are the clocks of completions as C has them.
+var clocks = [...]ibv.Clock{verbs.NoTimestamps: ibv.NoClock, verbs.DeviceTimestamps: ibv.DeviceClock, verbs.WallclockTimestamps: ibv.Wallclock}
+
 // CreateCQ implements verbs.ProviderDevice.
 func (d *device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error) {
-	r, err := d.lib.CreateCQ(d.c, entries, d.feed.channel)
+	return d.CreateCQAttr(verbs.CQAttr{Entries: entries}, user)
+}
+
+// RawClock implements verbs.ProviderCQAttr.
+func (d *device) RawClock() (uint64, error) {
+	t, err := d.lib.RawClock(d.c)
+	return t, fault(err)
+}
+
+// CreateCQAttr implements verbs.ProviderCQAttr.
+func (d *device) CreateCQAttr(a verbs.CQAttr, user *verbs.CQ) (verbs.ProviderCQ, error) {
+	clock := clocks[a.Timestamps]
+	var r ibv.Ref[ibv.CQ]
+	var err error
+	if clock == ibv.NoClock {
+		r, err = d.lib.CreateCQ(d.c, a.Entries, d.feed.channel, a.CompVector)
+	} else {
+		r, err = d.lib.CreateCQEx(d.c, a.Entries, d.feed.channel, a.CompVector, clock)
+	}
 	if err != nil {
 		return nil, fault(err)
 	}
 	c := &cq{d: d, user: user, r: r}
-	if c.poller, err = ibv.NewPoller(r); err != nil {
+	if c.poller, err = ibv.NewPoller(r, clock); err != nil {
 		_ = d.lib.DestroyCQ(r) // the first error is the one to tell
 		return nil, fault(err)
 	}
@@ -65,7 +86,7 @@ func (c *cq) Poll(wcs []verbs.WC) (n int, err error) {
 			return n, verbs.Errorf(verbs.ErrCQOverrun, "ibv_poll_cq: %d: the queue has failed", got)
 		}
 		for i := range got {
-			c.convert(&wcs[n+i], &c.poller.WCs[i])
+			c.convert(&wcs[n+i], i)
 		}
 		n += got
 		if got < want {
@@ -75,15 +96,19 @@ func (c *cq) Poll(wcs []verbs.WC) (n int, err error) {
 	return n, nil
 }
 
-// convert makes a completion of C's. The caller holds c.mu.
-func (c *cq) convert(wc *verbs.WC, w *ibv.WC) {
+// convert makes a completion of that of C at place i. The caller holds c.mu.
+func (c *cq) convert(wc *verbs.WC, i int) {
+	w := &c.poller.WCs[i]
 	const known = verbs.WCFlagGRH | verbs.WCFlagWithImm | verbs.WCFlagWithInv
 	// Field by field: the compiler makes a literal of this size elsewhere, and copies it.
 	wc.ID, wc.Status, wc.Op, wc.Flags = w.WRID, verbs.WCStatus(w.Status), verbs.WCOpcode(w.Opcode), verbs.WCFlags(w.WCFlags)&known
 	wc.SL, wc.ByteLen, wc.Imm = w.SL, w.ByteLen, w.Imm
 	wc.QPN, wc.SrcQPN, wc.VendorErr = verbs.QPN(w.QPNum), verbs.QPN(w.SrcQP), w.VendorErr
 	wc.SLID, wc.PKeyIndex, wc.DLIDPathBits = w.SLID, w.PKeyIndex, w.DLIDPathBits
-	wc.Cause = nil
+	wc.Cause, wc.Timestamp = nil, 0
+	if c.poller.Times != nil {
+		wc.Timestamp = c.poller.Times[i]
+	}
 	if wc.Flags&verbs.WCFlagWithImm != 0 {
 		wc.Imm = network(w.Imm)
 	}
@@ -115,7 +140,7 @@ func (c *cq) keep() {
 		got := c.poller.Poll(ibv.PollBatch)
 		for i := range max(got, 0) {
 			var wc verbs.WC
-			c.convert(&wc, &c.poller.WCs[i])
+			c.convert(&wc, i)
 			c.kept = append(c.kept, wc)
 		}
 		if got < ibv.PollBatch {

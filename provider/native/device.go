@@ -87,7 +87,11 @@ func (d *device) Query() (verbs.DeviceAttr, error) {
 		MaxMcastGrp: int(a.MaxMcastGrp), MaxMcastQPAttach: int(a.MaxMcastQPAttach), MaxTotalMcastQPAttach: int(a.MaxTotalMcastQPAttach),
 		MaxAH: int(a.MaxAH), MaxFMR: int(a.MaxFMR), MaxSRQ: int(a.MaxSRQ), MaxSRQWR: int(a.MaxSRQWR), MaxSRQSGE: int(a.MaxSRQSGE),
 		MaxPKeys: int(a.MaxPKeys), LocalCAAckDelay: a.LocalCAAckDelay, PhysPortCnt: int(a.PhysPortCnt),
-		MaxInline: verbs.MaxInlineUnknown, NumCompVectors: int(d.c.P().NumCompVectors), UnsharedMemory: unshared,
+		MaxInline: verbs.MaxInlineUnknown, NumCompVectors: int(d.c.P().NumCompVectors),
+		DeviceCapFlagsEx: verbs.DeviceCapFlagsEx(a.DeviceCapsExt) &^ notPosted, TimestampMask: a.TimestampMask, HCACoreClock: a.HCACoreClock,
+		ODPCaps: verbs.ODPCaps{General: verbs.ODPGeneralCaps(a.ODPGeneralCaps), RC: verbs.ODPTransportCaps(a.RCODPCaps),
+			UC: verbs.ODPTransportCaps(a.UCODPCaps), UD: verbs.ODPTransportCaps(a.UDODPCaps), XRC: verbs.ODPTransportCaps(a.XRCODPCaps)},
+		UnsharedMemory: unshared,
 	}, nil
 }
 
@@ -167,3 +171,6 @@ func (d *device) AllocPD() (verbs.ProviderPD, error) {
 	}
 	return &pd{d, p}, nil
 }
+
+// notPosted are abilities of devices that ibv_post_send has no operation for.
+const notPosted = verbs.DeviceFlushGlobal | verbs.DeviceFlushPersistent | verbs.DeviceAtomicWrite

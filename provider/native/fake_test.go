@@ -100,6 +100,21 @@ func (f *fakeLibrary) device(t testing.TB, name string) *verbs.Device {
 	return verbs.NewDevice(d)
 }
 
+// exact is a device of the library's that promises the statuses which it has.
+type exact struct{ *device }
+
+func (e exact) Query() (verbs.DeviceAttr, error) {
+	a, err := e.device.Query()
+	a.Guarantees |= verbs.GuaranteeExactStatus
+	return a, err
+}
+
+// exactDevice opens fake0 as one that promises its statuses.
+func (f *fakeLibrary) exactDevice(t testing.TB) *verbs.Device {
+	t.Helper()
+	return verbs.NewDevice(exact{f.device(t, fakeName).Provider().(*device)})
+}
+
 // TestConformanceFake runs the conformance suite on the fake library, over RoCE and over InfiniBand.
 func TestConformanceFake(t *testing.T) {
 	f := fake(t)
@@ -109,8 +124,8 @@ func TestConformanceFake(t *testing.T) {
 	}{{"RoCE", rocePort, rocev2}, {"InfiniBand", ibPort, 0}} {
 		t.Run(p.name, func(t *testing.T) {
 			before := f.live()
-			verbstest.Run(t, verbstest.Config{Port: p.port, GIDIndex: p.gid, Open: func(t testing.TB) (a, b *verbs.Device) {
-				return f.device(t, fakeName), f.device(t, fakeName)
+			verbstest.Run(t, verbstest.Config{Port: p.port, GIDIndex: p.gid, Require: verbstest.ExactStatus | verbstest.Timestamps, Open: func(t testing.TB) (a, b *verbs.Device) {
+				return f.exactDevice(t), f.exactDevice(t)
 			}})
 			if n := f.live() - before; n != 0 {
 				t.Errorf("%d objects are left", n)

@@ -100,8 +100,15 @@ func (p *pd) RegDmabuf(a verbs.MRAttr, fd int, offset uint64) (verbs.ProviderMR,
 	return m, nil
 }
 
-// accessOf are the access flags as C has them.
-func accessOf(a verbs.Access) uint32 { return uint32(a &^ verbs.AccessZeroBased) }
+// accessOf are the access flags as C has them. Huge pages are the kernel's business where it pages on demand; otherwise it
+// pins what is there, and drivers such as rxe refuse the flag.
+func accessOf(a verbs.Access) uint32 {
+	a &^= verbs.AccessZeroBased
+	if a&verbs.AccessOnDemand == 0 {
+		a &^= verbs.AccessHugeTLB
+	}
+	return uint32(a)
+}
 
 // regFault says why a region is refused.
 func (m *mr) regFault(err error) error {

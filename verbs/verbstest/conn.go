@@ -1,6 +1,10 @@
 package verbstest
 
-import "github.com/adverb-rdma/adverb/verbs"
+import (
+	"slices"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
 
 // everything is what QPs and regions allow unless a case says otherwise.
 const everything = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
@@ -47,7 +51,8 @@ type peer struct {
 	verbs.Peer
 	MTU   verbs.MTU
 	QKey  verbs.QKey
-	Depth int // READs and atomics that the end answers at a time
+	Depth int  // READs and atomics that the end answers at a time
+	Exact bool // its device guarantees ExactStatus
 
 	Key verbs.SecurityKey
 }
@@ -134,7 +139,7 @@ func (s *Side) ethernet() bool { return s.port().LinkLayer == verbs.LinkLayerEth
 // self returns what the QP's peer needs to know. On InfiniBand the LID is part of it.
 func (e *end) self() peer {
 	port := e.port()
-	p := peer{verbs.Peer{QPN: e.qp.QPN(), PSN: e.psn, GID: e.gid(), LID: port.LID}, port.ActiveMTU, e.o.qkey, e.o.path.MaxDestRDAtomic, verbs.SecurityKey{}}
+	p := peer{verbs.Peer{QPN: e.qp.QPN(), PSN: e.psn, GID: e.gid(), LID: port.LID}, port.ActiveMTU, e.o.qkey, e.o.path.MaxDestRDAtomic, e.has(ExactStatus), verbs.SecurityKey{}}
 	if e.secured && e.o.typ != verbs.QPTypeUD {
 		var err error
 		e.key, err = e.qp.NewSecurityKey()
@@ -281,17 +286,24 @@ func (e *end) receivedAs(id uint64, n int, op verbs.WCOpcode, flags verbs.WCFlag
 // statuses.
 func (e *end) fails(cq *verbs.CQ, id uint64, statuses ...verbs.WCStatus) {
 	wc := e.next(cq)
-	ok := wc.ID == id && wc.QP == e.qp
-	is := false
-	for _, st := range statuses {
-		is = is || wc.Status == st
-	}
-	if !ok || !is {
+	if wc.ID != id || wc.QP != e.qp || !e.isStatus(wc.Status, statuses...) {
 		e.Fatalf("completion %d of qp %v with %v; want %d of qp %v with %v", wc.ID, wc.QPN, wc.Status, id, e.qp.QPN(), statuses)
 	}
 	if wc.Err() == nil {
 		e.Errorf("Err of a completion with %v is nil, want an error", wc.Status)
 	}
+}
+
+// isStatus reports whether got is one of the statuses of a failure. What the first failure of a QP is called depends on both
+// ends: where one of them does not promise to call it by its name, it may have another, but neither that of success nor that
+// of those behind it.
+func (e *end) isStatus(got verbs.WCStatus, statuses ...verbs.WCStatus) bool {
+	if slices.Contains(statuses, got) {
+		return true
+	}
+	introduced := e.to.QPN != 0
+	exact := e.has(ExactStatus) && (e.to.Exact || !introduced)
+	return !exact && got != verbs.WCSuccess && got != verbs.WCFlushErr && !slices.Contains(statuses, verbs.WCFlushErr)
 }
 
 // failed waits for the failure of a send, which takes the QP to ERR.

@@ -125,10 +125,10 @@ func TestForeignDevices(t *testing.T) {
 		not     []string // prefixes of cases for which the simulated device is not enough of another kind
 	}{
 		{"a card", foreign{attr: promisesNothing, link: verbs.LinkLayerEthernet, loose: true},
-			[]string{"rc/watching memory", "cq/exact events", "cq/resize", "cq/overflow", "cm/", "rc/flush to a file"}, nil,
+			[]string{"rc/watching memory", "cq/exact events", "cq/resize", "cq/overflow", "cq/timestamps", "cm/", "rc/flush to a file"}, nil,
 			[]string{"mr/rereg"}}, // it knows the PDs of its own kind alone
 		{"InfiniBand", foreign{link: verbs.LinkLayerInfiniBand, lid: 5},
-			[]string{"ud/multicast", "ud/multicast to many QPs", "ud/multicast errors", "cm/", "rc/flush to a file"}, nil,
+			[]string{"ud/multicast", "ud/multicast to many QPs", "ud/multicast errors", "cq/timestamps", "cm/", "rc/flush to a file"}, nil,
 			[]string{"ud/send and answer"}}, // its completions do not bear the sender's LID
 		{"iWARP", foreign{transport: verbs.TransportIWARP, link: verbs.LinkLayerEthernet},
 			[]string{"state/", "rc/", "uc/", "ud/", "srq/", "mw/", "event/", "cq/", "mr/"},
@@ -176,6 +176,36 @@ func TestGuaranteeBroken(t *testing.T) {
 		}
 		i := slices.IndexFunc(Cases(), func(cs Case) bool { return cs.Name == name })
 		checkResult(t, runPair(Cases()[i], settings{Port: 1, Seed: 1}, device(), device()), failed, []string{text})
+	}
+}
+
+// TestExactStatus: a failure has its own status if the devices of both ends promise so; otherwise any but that of success and
+// that of a flushed one.
+func TestExactStatus(t *testing.T) {
+	for _, tt := range []struct {
+		ours, theirs bool
+		got          verbs.WCStatus
+		want         []verbs.WCStatus
+		is           bool
+	}{
+		{true, true, verbs.WCLocProtErr, []verbs.WCStatus{verbs.WCLocLenErr, verbs.WCLocProtErr}, true},
+		{true, true, verbs.WCLocQPOpErr, []verbs.WCStatus{verbs.WCLocProtErr}, false},
+		{false, true, verbs.WCLocQPOpErr, []verbs.WCStatus{verbs.WCLocProtErr}, true},
+		{true, false, verbs.WCLocQPOpErr, []verbs.WCStatus{verbs.WCLocProtErr}, true},
+		{false, false, verbs.WCSuccess, []verbs.WCStatus{verbs.WCLocProtErr}, false},
+		{false, false, verbs.WCFlushErr, []verbs.WCStatus{verbs.WCLocProtErr}, false},
+		{false, false, verbs.WCLocProtErr, []verbs.WCStatus{verbs.WCFlushErr}, false},
+		{false, false, verbs.WCFlushErr, []verbs.WCStatus{verbs.WCFlushErr}, true},
+	} {
+		d := verbs.NewDevice(&foreign{ProviderDevice: rdmatest.New(t).Device().Provider(), attr: func(a *verbs.DeviceAttr) {
+			if !tt.ours {
+				a.Guarantees &^= verbs.GuaranteeExactStatus
+			}
+		}})
+		e := &end{Side: newSide("A", settings{}, d), to: peer{Peer: verbs.Peer{QPN: 1}, Exact: tt.theirs}}
+		if is := e.isStatus(tt.got, tt.want...); is != tt.is {
+			t.Errorf("promised here %v, there %v: %v in place of %v passes: %v, want %v", tt.ours, tt.theirs, tt.got, tt.want, is, tt.is)
+		}
 	}
 }
 

@@ -65,7 +65,7 @@ func (e *end) denied(id uint64, status verbs.WCStatus, behind ...uint64) {
 		switch ours := wc.ID == id || wc.ID == behindID || slices.Contains(behind, wc.ID); {
 		case !ours || wc.QP != e.qp:
 			e.Fatalf("completion %d of qp %v; want %d, %d or those behind, of qp %v", wc.ID, wc.QPN, id, behindID, e.qp.QPN())
-		case wc.ID != behindID && wc.Status == verbs.WCSuccess, wc.Status == verbs.WCFlushErr, wc.Status == status:
+		case wc.ID != behindID && wc.Status == verbs.WCSuccess, wc.Status == verbs.WCFlushErr, e.isStatus(wc.Status, status):
 		default:
 			e.Fatalf("completion %d with %v; want it flushed or %v", wc.ID, wc.Status, status)
 		}

@@ -51,6 +51,9 @@ const (
 	OverrunStatus   // verbs.GuaranteeOverrunStatus
 	ResponderEvents // verbs.GuaranteeResponderEvents
 	DatagramLimit   // verbs.GuaranteeDatagramLimit
+	ExactStatus     // verbs.GuaranteeExactStatus: without it a failure may have any status but WCFlushErr
+
+	Timestamps // completions tell when they came
 
 	// All is every capability.
 	All Capability = 1<<iota - 1
@@ -60,7 +63,8 @@ var capabilityNames = []string{
 	"UC", "UD", "SRQ", "MWType1", "MWType2", "Multicast", "Atomics", "Rereg", "CM", "ByHand", "ResizeCQ",
 	"AtomicWrites", "FlushGlobal", "FlushPersistent",
 	"Acknowledged", "SendImm", "RNR", "SQD",
-	"ExactEvents", "LastWordLast", "OverrunStatus", "ResponderEvents", "DatagramLimit",
+	"ExactEvents", "LastWordLast", "OverrunStatus", "ResponderEvents", "DatagramLimit", "ExactStatus",
+	"Timestamps",
 }
 
 // String joins the names of the capabilities by "|".
@@ -109,7 +113,7 @@ func (c *Config) cases() []Case {
 func Cases() []Case {
 	var all []Case
 	for _, cs := range [][]Case{
-		deviceCases, objectCases, stateCases, rcCases, orderCases, atomicCases, placementCases, errorCases, loadCases, cqCases, eventCases,
+		deviceCases, objectCases, stateCases, rcCases, orderCases, atomicCases, placementCases, errorCases, loadCases, cqCases, cqAttrCases, eventCases,
 		mrCases, ucCases, udCases, multicastCases, srqCases, mwCases, mw2Cases, cmCases,
 	} {
 		all = append(all, cs...)
@@ -245,6 +249,8 @@ func lacks(d *verbs.Device, needs Capability) (Capability, error) {
 		{OverrunStatus, attr.Guarantees&verbs.GuaranteeOverrunStatus != 0, "it does not guarantee OVERRUN_STATUS"},
 		{ResponderEvents, attr.Guarantees&verbs.GuaranteeResponderEvents != 0, "it does not guarantee RESPONDER_EVENTS"},
 		{DatagramLimit, attr.Guarantees&verbs.GuaranteeDatagramLimit != 0, "it does not guarantee DATAGRAM_LIMIT"},
+		{ExactStatus, attr.Guarantees&verbs.GuaranteeExactStatus != 0, "it does not guarantee EXACT_STATUS"},
+		{Timestamps, attr.TimestampMask != 0, "completion_timestamp_mask is 0"},
 	} {
 		if needs&c.is != 0 && !c.have {
 			return c.is, fmt.Errorf("%s: %s", d.Name(), c.attr)

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <pthread.h>
+#include <time.h>
 
 struct ibv_context;
 struct ibv_cq;
@@ -153,9 +154,23 @@ struct ibv_port_attr {
 	uint32_t active_speed_ex;
 };
 
+struct ibv_cq_ex;
+struct ibv_cq_init_attr_ex;
+struct ibv_device_attr_ex;
+
+struct ibv_values_ex {
+	uint32_t comp_mask;
+	struct timespec raw_clock;
+};
+
 struct verbs_context {
 	int (*query_port)(struct ibv_context *, uint8_t, struct ibv_port_attr *, size_t);
-	void *others[38];
+	void *others[23];
+	int (*query_rt_values)(struct ibv_context *, struct ibv_values_ex *);
+	struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
+	void *priv;
+	int (*query_device_ex)(struct ibv_context *, const void *, struct ibv_device_attr_ex *, size_t);
+	void *more[11];
 	size_t sz;
 	struct ibv_context context;
 };
@@ -194,6 +209,50 @@ struct ibv_cq {
 	pthread_mutex_t mutex;
 	pthread_cond_t cond;
 	uint32_t comp_events_completed, async_events_completed;
+};
+
+struct ibv_poll_cq_attr {
+	uint32_t comp_mask;
+};
+
+struct ibv_cq_ex {
+	struct ibv_context *context;
+	struct ibv_comp_channel *channel;
+	void *cq_context;
+	uint32_t handle;
+	int cqe;
+	pthread_mutex_t mutex;
+	pthread_cond_t cond;
+	uint32_t comp_events_completed, async_events_completed;
+	uint32_t comp_mask;
+	uint32_t status;
+	uint64_t wr_id;
+	int (*start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *);
+	int (*next_poll)(struct ibv_cq_ex *);
+	void (*end_poll)(struct ibv_cq_ex *);
+	uint32_t (*read_opcode)(struct ibv_cq_ex *);
+	uint32_t (*read_vendor_err)(struct ibv_cq_ex *);
+	uint32_t (*read_byte_len)(struct ibv_cq_ex *);
+	uint32_t (*read_imm_data)(struct ibv_cq_ex *);
+	uint32_t (*read_qp_num)(struct ibv_cq_ex *);
+	uint32_t (*read_src_qp)(struct ibv_cq_ex *);
+	unsigned int (*read_wc_flags)(struct ibv_cq_ex *);
+	uint32_t (*read_slid)(struct ibv_cq_ex *);
+	uint8_t (*read_sl)(struct ibv_cq_ex *);
+	uint8_t (*read_dlid_path_bits)(struct ibv_cq_ex *);
+	uint64_t (*read_completion_ts)(struct ibv_cq_ex *);
+	void *others[3];
+	uint64_t (*read_completion_wallclock_ns)(struct ibv_cq_ex *);
+};
+
+struct ibv_cq_init_attr_ex {
+	uint32_t cqe;
+	void *cq_context;
+	struct ibv_comp_channel *channel;
+	uint32_t comp_vector;
+	uint64_t wc_flags;
+	uint32_t comp_mask, flags;
+	void *parent_domain;
 };
 
 struct ibv_srq {
@@ -281,6 +340,22 @@ struct ibv_device_attr {
 		max_total_mcast_qp_attach, max_ah, max_fmr, max_map_per_fmr, max_srq, max_srq_wr, max_srq_sge;
 	uint16_t max_pkeys;
 	uint8_t local_ca_ack_delay, phys_port_cnt;
+};
+
+struct ibv_odp_caps {
+	uint64_t general_caps;
+	struct {
+		uint32_t rc_odp_caps, uc_odp_caps, ud_odp_caps;
+	} per_transport_caps;
+};
+
+struct ibv_device_attr_ex {
+	struct ibv_device_attr orig_attr;
+	uint32_t comp_mask;
+	struct ibv_odp_caps odp_caps;
+	uint64_t completion_timestamp_mask, hca_core_clock, device_cap_flags_ex;
+	uint8_t others[104];
+	uint32_t xrc_odp_caps, phys_port_cnt_ex;
 };
 
 struct ibv_gid_entry {

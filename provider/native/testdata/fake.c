@@ -23,7 +23,7 @@ enum { WRITE, WRITE_IMM, SEND, SEND_IMM, READ, CMP_SWAP, FETCH_ADD, LOCAL_INV, B
 enum { A_LOCAL_WRITE = 1, A_WRITE = 2, A_READ = 4, A_ATOMIC = 8, A_BIND = 16, A_ZERO = 32 };
 enum { EV_CQ_ERR, EV_QP_FATAL, EV_QP_REQ_ERR, EV_QP_ACCESS, EV_COMM_EST, EV_SQ_DRAINED, EV_SRQ_LIMIT = 15, EV_LAST_WQE = 16 };
 enum { F_SIGNALED = 2, F_SOLICITED = 4, F_INLINE = 8 };
-enum { MAX_SGE = 16, MAX_WR = 1024, MAX_INLINE = 512, KEYS = 1 << 14, QPS = 1 << 14, GROUPS = 8, FIRST_QPN = 0x40, MCAST_QPN = 0xffffff };
+enum { VECTORS = 4, MAX_SGE = 16, MAX_WR = 1024, MAX_INLINE = 512, KEYS = 1 << 14, QPS = 1 << 14, GROUPS = 8, FIRST_QPN = 0x40, MCAST_QPN = 0xffffff };
 
 static pthread_mutex_t big = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t acked = PTHREAD_COND_INITIALIZER;
@@ -108,12 +108,19 @@ static int failing(const char *call) {
 #define FAIL_NULL(call) { int fe = failing(call); if (fe) { UNLOCK; errno = fe; return NULL; } }
 #define FAIL_INT(call) { int fe = failing(call); if (fe) { UNLOCK; return fe; } }
 
+struct ibv_cq *ibv_create_cq(struct ibv_context *, int, void *, struct ibv_comp_channel *, int);
+int ibv_query_device(struct ibv_context *, struct ibv_device_attr *);
+
 struct node { struct node *next; void *cq; struct ibv_async_event ev; };
 struct ctx { struct verbs_context v; struct node *events; int quick; };
 struct channel { struct ibv_comp_channel c; struct node *events; };
-struct cqe { struct ibv_wc wc; struct qp *qp; int sends, recvs; };
+struct cqe { struct ibv_wc wc; struct qp *qp; int sends, recvs; uint64_t ticks, ns; };
 struct cq {
-	struct ibv_cq cq;
+	union {
+		struct ibv_cq cq;
+		struct ibv_cq_ex ex; /* which begins as the other does */
+	};
+	struct cqe at; /* of a poll that reads */
 	struct channel *ch;
 	struct cqe *ring;
 	int head, count, cap, armed, solicited_only, users, reported, overrun, async;
@@ -149,8 +156,19 @@ static struct ibv_device devices[2] = {
 	{ .node_type = 1, .name = "quick0", .dev_name = "uverbs1" },
 };
 
-static uint64_t now(void) { eventfd_t v = 1; return v; }
-static void ring_bell(int fd) { ssize_t n = write(fd, &(uint64_t){now()}, 8); (void)n; }
+static void ring_bell(int fd) { ssize_t n = write(fd, &(uint64_t){1}, 8); (void)n; }
+
+/* The device's clock has 32 bits and 250 MHz. */
+enum { CLOCK_KHZ = 250000 };
+#define CLOCK_MASK 0xffffffffu
+
+static uint64_t clock_ns(clockid_t id) {
+	struct timespec t;
+	clock_gettime(id, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+static uint64_t ticks(void) { return clock_ns(CLOCK_MONOTONIC) / 4 & CLOCK_MASK; }
 
 /* ---- events ---- */
 
@@ -216,7 +234,7 @@ static void complete(struct cq *c, struct qp *q, struct ibv_wc wc, int sends, in
 	}
 	wc.qp_num = q->qp.qp_num;
 	if (wc.status) wc.opcode = 77, wc.byte_len = 0xdead; /* which do not count then */
-	c->ring[(c->head + c->count++) % c->cap] = (struct cqe){wc, q, sends, recvs};
+	c->ring[(c->head + c->count++) % c->cap] = (struct cqe){wc, q, sends, recvs, ticks(), clock_ns(CLOCK_REALTIME)};
 	raise_cq(c, solicited || wc.status);
 }
 
@@ -650,22 +668,63 @@ static int post_srq_recv(struct ibv_srq *ibs, struct ibv_recv_wr *wr, struct ibv
 	return e;
 }
 
+static int take_cqe(struct cq *c) {
+	if (!c->count) return 0;
+	c->at = c->ring[c->head];
+	c->at.qp->sbusy -= c->at.sends;
+	c->at.qp->rq.busy -= c->at.recvs;
+	c->head = (c->head + 1) % c->cap;
+	c->count--;
+	return 1;
+}
+
 static int poll_cq(struct ibv_cq *ibc, int n, struct ibv_wc *wc) {
 	struct cq *c = (struct cq *)ibc;
 	int i = 0;
 	LOCK;
-	for (; i < n && c->count; i++) {
-		struct cqe *e = &c->ring[c->head];
-		wc[i] = e->wc;
-		e->qp->sbusy -= e->sends;
-		e->qp->rq.busy -= e->recvs;
-		c->head = (c->head + 1) % c->cap;
-		c->count--;
-	}
+	for (; i < n && take_cqe(c); i++) wc[i] = c->at.wc;
 	if (!i && c->overrun) i = -2;
 	UNLOCK;
 	return i;
 }
+
+/* The same by functions of the CQ. A poll holds the lock from start to end, so a caller that does not end it hangs the
+ * test, and one that reads outside of it reads nothing. */
+static int next_poll(struct ibv_cq_ex *x) {
+	struct cq *c = (struct cq *)x;
+	if (!take_cqe(c)) return c->overrun ? EIO : ENOENT;
+	x->wr_id = c->at.wc.wr_id, x->status = c->at.wc.status;
+	return 0;
+}
+
+static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *a) {
+	LOCK;
+	int e = a->comp_mask ? EINVAL : next_poll(x);
+	if (e) UNLOCK;
+	return e;
+}
+
+static void end_poll(struct ibv_cq_ex *x) {
+	struct cq *c = (struct cq *)x;
+	c->at = (struct cqe){.ticks = 0};
+	UNLOCK;
+}
+
+/* Values of less than 64 bits come with rubbish above, as registers have it. */
+#define RUBBISH 0x5a5a5a5a00000000
+#define READS(name, type, value) static type read_##name(struct ibv_cq_ex *x) { return (type)(((struct cq *)x)->at.value); }
+READS(opcode, uint32_t, wc.opcode)
+READS(vendor_err, uint32_t, wc.vendor_err)
+READS(byte_len, uint32_t, wc.byte_len)
+READS(imm_data, uint32_t, wc.imm_data)
+READS(src_qp, uint32_t, wc.src_qp)
+READS(wc_flags, unsigned, wc.wc_flags)
+READS(slid, uint32_t, wc.slid)
+READS(sl, uint64_t, wc.sl | RUBBISH)
+READS(dlid_path_bits, uint64_t, wc.dlid_path_bits | RUBBISH)
+READS(qp_num, uint64_t, wc.qp_num | RUBBISH)
+READS(ticks, uint64_t, ticks)
+READS(ns, uint64_t, ns)
 
 static int req_notify(struct ibv_cq *ibc, int solicited_only) {
 	struct cq *c = (struct cq *)ibc;
@@ -765,6 +824,41 @@ static int bind_mw(struct ibv_qp *q, struct ibv_mw *m, struct ibv_mw_bind *b) {
 	return e;
 }
 
+static int query_rt_values(struct ibv_context *c, struct ibv_values_ex *v) {
+	(void)c;
+	LOCK;
+	FAIL_INT("ibv_query_rt_values_ex");
+	UNLOCK;
+	v->raw_clock = (struct timespec){.tv_nsec = ticks()};
+	return 0;
+}
+
+static struct ibv_cq_ex *create_cq_ex(struct ibv_context *x, struct ibv_cq_init_attr_ex *a) {
+	LOCK;
+	FAIL_NULL("ibv_create_cq_ex");
+	UNLOCK;
+	if (a->comp_mask || (a->wc_flags & 0x7f) != 0x7f) return errno = EINVAL, NULL;
+	struct cq *c = (struct cq *)ibv_create_cq(x, a->cqe, a->cq_context, a->channel, a->comp_vector);
+	if (!c) return NULL;
+	struct ibv_cq_ex *e = &c->ex;
+	e->start_poll = start_poll, e->next_poll = next_poll, e->end_poll = end_poll;
+	e->read_opcode = read_opcode, e->read_vendor_err = read_vendor_err, e->read_byte_len = read_byte_len;
+	e->read_imm_data = read_imm_data, e->read_src_qp = read_src_qp, e->read_wc_flags = read_wc_flags, e->read_slid = read_slid;
+	e->read_sl = (void *)read_sl, e->read_dlid_path_bits = (void *)read_dlid_path_bits, e->read_qp_num = (void *)read_qp_num;
+	if (a->wc_flags & 1 << 7) e->read_completion_ts = read_ticks;
+	if (a->wc_flags & 1 << 11) e->read_completion_wallclock_ns = read_ns;
+	return e;
+}
+
+static int query_device_ex(struct ibv_context *c, const void *input, struct ibv_device_attr_ex *a, size_t size) {
+	if (input || size != sizeof *a) return EINVAL;
+	*a = (struct ibv_device_attr_ex){.completion_timestamp_mask = CLOCK_MASK, .hca_core_clock = CLOCK_KHZ, .xrc_odp_caps = 0,
+		.odp_caps = {.general_caps = 1, .per_transport_caps = {.rc_odp_caps = 0x3f, .ud_odp_caps = 0x23}}};
+	int e = ibv_query_device(c, &a->orig_attr);
+	a->device_cap_flags_ex = a->orig_attr.device_cap_flags | 1ull << 34;
+	return e;
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *d) {
 	LOCK;
 	FAIL_NULL("ibv_open_device");
@@ -776,7 +870,12 @@ struct ibv_context *ibv_open_device(struct ibv_device *d) {
 	c->device = d;
 	c->cmd_fd = -1;
 	c->async_fd = eventfd(0, EFD_CLOEXEC);
-	c->num_comp_vectors = 1;
+	c->num_comp_vectors = x->quick ? 1 : VECTORS;
+	if (!x->quick) { /* which is like a driver that knows no more than the oldest calls */
+		x->v.query_rt_values = query_rt_values;
+		x->v.create_cq_ex = create_cq_ex;
+		x->v.query_device_ex = query_device_ex;
+	}
 	c->abi_compat = (void *)UINTPTR_MAX;
 	c->ops.alloc_mw = alloc_mw;
 	c->ops.bind_mw = bind_mw;
@@ -958,7 +1057,7 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *c) {
 struct ibv_cq *ibv_create_cq(struct ibv_context *x, int cqe, void *user, struct ibv_comp_channel *ch, int vector) {
 	LOCK;
 	FAIL_NULL("ibv_create_cq");
-	if (vector) {
+	if (vector < 0 || vector >= x->num_comp_vectors) {
 		UNLOCK;
 		errno = EINVAL;
 		return NULL;
@@ -966,6 +1065,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *x, int cqe, void *user, struct 
 	struct cq *c = calloc(1, sizeof *c);
 	c->cq.context = x, c->cq.channel = ch, c->cq.cq_context = user, c->cq.cqe = c->cap = cqe;
 	c->ch = (struct channel *)ch;
+	c->cq.handle = vector; /* for tests to see */
 	if (ch) ch->refcnt++;
 	c->ring = calloc(cqe, sizeof *c->ring);
 	live++;

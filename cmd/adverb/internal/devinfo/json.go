@@ -39,9 +39,22 @@ type reportJSON struct {
 	LocalCAAckDelay uint8      `json:"local_ca_ack_delay"`
 	MaxInline       *int       `json:"max_inline_data,omitempty"` // nil where the device does not tell
 	NumCompVectors  int        `json:"num_comp_vectors"`
+	TimestampMask   uint64     `json:"completion_timestamp_mask"`
+	HCACoreClock    uint64     `json:"hca_core_clock"` // kHz
+	ODPCaps         odpJSON    `json:"odp_caps"`
+	Guarantees      string     `json:"guarantees"`
 	UnsharedMemory  string     `json:"unshared_memory,omitempty"`
 	RefusedOptions  string     `json:"refused_options,omitempty"`
 	Ports           []portJSON `json:"ports"`
+}
+
+// odpJSON has the names of capabilities, joined by "|", and 0 for none.
+type odpJSON struct {
+	General string `json:"general_caps"`
+	RC      string `json:"rc_odp_caps"`
+	UC      string `json:"uc_odp_caps"`
+	UD      string `json:"ud_odp_caps"`
+	XRC     string `json:"xrc_odp_caps"`
 }
 
 type portJSON struct {
@@ -87,6 +100,8 @@ func (r *report) json() reportJSON {
 		MaxMW:     a.MaxMW, MaxMcastGrp: a.MaxMcastGrp, MaxMcastAttach: a.MaxMcastQPAttach, MaxAH: a.MaxAH,
 		MaxSRQ: a.MaxSRQ, MaxSRQWR: a.MaxSRQWR, MaxSRQSGE: a.MaxSRQSGE,
 		MaxPKeys: a.MaxPKeys, LocalCAAckDelay: a.LocalCAAckDelay, NumCompVectors: a.NumCompVectors,
+		TimestampMask: a.TimestampMask, HCACoreClock: a.HCACoreClock, Guarantees: a.Guarantees.String(),
+		ODPCaps:        odpJSON{a.ODPCaps.General.String(), a.ODPCaps.RC.String(), a.ODPCaps.UC.String(), a.ODPCaps.UD.String(), a.ODPCaps.XRC.String()},
 		UnsharedMemory: a.UnsharedMemory, RefusedOptions: a.RefusedOptions, Ports: []portJSON{},
 	}
 	if a.MaxInline != verbs.MaxInlineUnknown {

@@ -100,12 +100,17 @@ func printDeviceAttr(w io.Writer, a *verbs.DeviceAttr) {
 	}
 	fmt.Fprintf(w, "\tmax_pkeys:\t\t\t%d\n", a.MaxPKeys)
 	fmt.Fprintf(w, "\tlocal_ca_ack_delay:\t\t%d\n", a.LocalCAAckDelay)
-	fmt.Fprintf(w, "\tgeneral_odp_caps:\n")
-	for _, t := range []string{"rc", "uc", "ud", "xrc"} {
-		fmt.Fprintf(w, "\t%s_odp_caps:\n%sNO SUPPORT\n", t, flagIndent)
+	printODPCaps(w, &a.ODPCaps)
+	if a.TimestampMask != 0 {
+		fmt.Fprintf(w, "\tcompletion timestamp_mask:\t\t\t0x%016x\n", a.TimestampMask)
+	} else {
+		fmt.Fprintf(w, "\tcompletion_timestamp_mask not supported\n")
 	}
-	fmt.Fprintf(w, "\tcompletion_timestamp_mask not supported\n")
-	fmt.Fprintf(w, "\tcore clock not supported\n")
+	if a.HCACoreClock != 0 {
+		fmt.Fprintf(w, "\thca_core_clock:\t\t\t%dkHZ\n", a.HCACoreClock)
+	} else {
+		fmt.Fprintf(w, "\tcore clock not supported\n")
+	}
 	printCapFlagsEx(w, uint64(a.DeviceCapFlagsEx)|uint64(a.DeviceCapFlags))
 	fmt.Fprintf(w, "\ttso_caps:\n\t\tmax_tso:\t\t\t0\n")
 	fmt.Fprintf(w, "\trss_caps:\n")
@@ -117,6 +122,36 @@ func printDeviceAttr(w io.Writer, a *verbs.DeviceAttr) {
 	fmt.Fprintf(w, "\tpacket_pacing_caps:\n\t\tqp_rate_limit_min:\t0kbps\n\t\tqp_rate_limit_max:\t0kbps\n")
 	fmt.Fprintf(w, "\ttag matching not supported\n")
 	fmt.Fprintf(w, "\tnum_comp_vectors:\t\t%d\n", a.NumCompVectors)
+}
+
+// Bits of on-demand paging that have names.
+const (
+	knownODP          = verbs.ODPSupport | verbs.ODPSupportImplicit
+	knownODPTransport = verbs.ODPSend | verbs.ODPRecv | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv |
+		verbs.ODPFlush | verbs.ODPAtomicWrite
+)
+
+func printODPCaps(w io.Writer, c *verbs.ODPCaps) {
+	names := func(known fmt.Stringer, any bool, unknown uint64) {
+		if any {
+			fmt.Fprintf(w, "%s%s\n", flagIndent, strings.ReplaceAll(known.String(), "|", "\n"+flagIndent))
+		}
+		if unknown != 0 {
+			fmt.Fprintf(w, "%sUnknown flags: 0x%X\n", flagIndent, unknown)
+		}
+	}
+	fmt.Fprintf(w, "\tgeneral_odp_caps:\n")
+	names(c.General&knownODP, c.General&knownODP != 0, uint64(c.General&^knownODP))
+	for _, t := range []struct {
+		name string
+		caps verbs.ODPTransportCaps
+	}{{"rc", c.RC}, {"uc", c.UC}, {"ud", c.UD}, {"xrc", c.XRC}} {
+		fmt.Fprintf(w, "\t%s_odp_caps:\n", t.name)
+		if t.caps == 0 {
+			fmt.Fprintf(w, "%sNO SUPPORT\n", flagIndent)
+		}
+		names(t.caps&knownODPTransport, t.caps&knownODPTransport != 0, uint64(t.caps&^knownODPTransport))
+	}
 }
 
 const flagIndent = "\t\t\t\t\t"

@@ -101,7 +101,7 @@ func TestPrograms(t *testing.T) {
 		{"send_bw", "-n 20 -Q 7 -s 100 --mr_per_qp -q 2 -N", 2, "40", []string{"100"}},
 		{"send_bw", "-n 5 -c UD -a -m 256", 1, "5", []string{"2", "4", "8", "16", "32", "64", "128", "256"}},
 		{"send_bw", "-n 20 --reversed", 1, "20", []string{"65536"}},
-		{"send_bw", "-n 20 --dont_xchg_versions --odp -I 20 -s 20", 1, "20", []string{"20"}},
+		{"send_bw", "-n 20 --dont_xchg_versions --odp -X 0 -I 20 -s 20", 1, "20", []string{"20"}},
 		{"send_bw", "-n 20 -c UD --send_with_imm -s 64 --cqe_poll=3", 1, "20", []string{"64"}},
 		{"send_lat", "-n 50 --send_with_imm --cqe_poll=1", 1, "50", []string{"2"}},
 		{"send_lat", "-n 50", 1, "50", []string{"2"}},
@@ -148,6 +148,16 @@ func TestPrograms(t *testing.T) {
 				t.Errorf("got server\n%sclient\n%swant %d QPs, and each to print the other's data as the other does", server.Stdout, client.Stdout, tt.qps)
 			}
 		})
+	}
+}
+
+// A completion vector that the device does not have.
+func TestVector(t *testing.T) {
+	server, client := runPair(t, "ib_send_bw", "-X 1", "-X 1")
+	for who, r := range map[string]tooltest.Result{"server": server, "client": client} {
+		if r.Code == 0 || !strings.Contains(r.Stderr, "completion vector 1: the device has 1 of them") {
+			t.Errorf("%s: got status %d, stderr %s, want that the device has one vector", who, r.Code, r.Stderr)
+		}
 	}
 }
 

@@ -42,7 +42,7 @@ var taken = []flagDef{
 	{Flag: cli.Flag{Short: 'd', Long: "ib-dev", Arg: "<dev>", Help: "RDMA device (default first device found)", Values: device.Names}},
 	{Flag: cli.Flag{Short: 'D', Long: "duration", Arg: "<s>", Help: "measure for so many seconds, margins included"}},
 	{Flag: cli.Flag{Short: 'e', Long: "events", Help: "sleep until a CQ event (default poll)"}, has: func(k *kind) bool { return k.verb != verbWrite }},
-	{Flag: cli.Flag{Short: 'X', Long: "vector", Arg: "<vector>", Help: "completion vector: 0 alone"}, has: func(k *kind) bool { return k.verb != verbWrite }},
+	{Flag: cli.Flag{Short: 'X', Long: "vector", Arg: "<vector>", Help: "completion vector: which of the device's interrupts raises events, from 0 on"}, has: func(k *kind) bool { return k.verb != verbWrite }},
 	{Flag: cli.Flag{Short: 'f', Long: "margin", Arg: "<s>", Help: "seconds of -D, or 250ms, at each of its ends that do not count (default a quarter)"}},
 	{Flag: cli.Flag{Short: 'F', Long: "CPU-freq", Help: "do not warn of CPU frequencies: has no effect, nothing depends on them"}},
 	{Flag: cli.Flag{Short: 'h', Long: "help", Help: "print this text"}},

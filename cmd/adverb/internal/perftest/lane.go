@@ -103,7 +103,7 @@ func (t *tester) makeObjects() (err error) {
 	} else {
 		cqes += t.qps * t.rxDepth
 	}
-	if t.cq, err = t.dev.CreateCQ(cqes); err != nil {
+	if t.cq, err = t.dev.CreateCQEx(verbs.CQAttr{Entries: cqes, CompVector: t.vector}); err != nil {
 		return fail(err, "Failed to create CQs")
 	}
 	if t.srq && t.receives() {

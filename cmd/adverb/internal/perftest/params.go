@@ -96,6 +96,7 @@ type params struct {
 	swap       bool
 	cqMod      int
 	cqModGiven bool
+	vector     int // completion vector
 	postList   int
 	recvList   int
 	srq        bool
@@ -264,7 +265,7 @@ func (p *params) set(k *kind, name, arg string) (err error) {
 	case "recv_post_list":
 		whole(&p.recvList, "Receive Post List size", 1, maxRxDepth)
 	case "vector":
-		whole(new(int), "EQN", 0, 0)
+		whole(&p.vector, "EQN", 0, math.MaxInt32)
 	case "duration":
 		seconds(&p.duration, "Duration period", 1)
 		p.byTime = true
