@@ -124,6 +124,7 @@ var floors = []struct {
 	{"internal/recovery", 0},
 	{"internal/clock", 0},
 	{"internal/release", 0},
+	{"internal/journal", 0},
 	{"internal/litmus", 0},
 	{"internal/epoll", 0},
 	{"internal/supervisor", 0},

@@ -129,9 +129,11 @@ func (n *Network) Device() *verbs.Device {
 	if _, err = settings.Value(mem.EnvDebug, mem.ParseDebug); err != nil {
 		n.t.Fatalf("rdmatest: %v", err)
 	}
-	if c.Middleware, c.Closers, err = showpackets.Middleware(name, n.zero); err != nil {
+	shown, err := showpackets.Device(name, n.zero)
+	if err != nil {
 		n.t.Fatalf("rdmatest: %v", err)
 	}
+	c.Middleware, c.Closers, c.Journal = shown.Middleware, shown.Closers, shown.Journal
 	dev.Device, err = hca.Open(n.sim.Netdev(name, v4, v6), c)
 	if err != nil {
 		n.t.Fatalf("rdmatest: %v", err)

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+
+	"github.com/adverb-rdma/adverb/internal/journal"
 )
 
 // blockSection is the type of the block that begins a section, the same in both byte orders.
@@ -107,7 +109,14 @@ func (p *pcapng) next(r *Reader) (Frame, error) {
 		if err != nil {
 			return Frame{}, err
 		}
-		f, ok, err := p.block(p.order.Uint32(head[:]), body)
+		kind := p.order.Uint32(head[:])
+		if kind == journal.BlockType && r.Journal != nil {
+			if e, err := journal.Decode(body); err == nil { // else of another program, which uses the number too
+				r.Journal(e)
+			}
+			continue
+		}
+		f, ok, err := p.block(kind, body)
 		if ok || err != nil {
 			return f, err
 		}

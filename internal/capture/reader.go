@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/adverb-rdma/adverb/internal/journal"
 )
 
 // LinkType says with which header the frames of an interface begin (LINKTYPE_*).
@@ -60,6 +62,9 @@ const maxFrame = 16 << 20
 
 // Reader reads the frames of a file.
 type Reader struct {
+	// Journal, unless nil, is given the records that software devices of adverb write between the frames.
+	Journal func(journal.Event)
+
 	in     *bufio.Reader
 	format format
 	number int

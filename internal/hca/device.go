@@ -13,6 +13,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/clock"
 	"github.com/adverb-rdma/adverb/internal/device"
 	"github.com/adverb-rdma/adverb/internal/idtable"
+	"github.com/adverb-rdma/adverb/internal/journal"
 	"github.com/adverb-rdma/adverb/internal/limits"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/mem"
@@ -26,6 +27,10 @@ type Config struct {
 	Name       string            // the device's; empty stands for soft_ and the interface's
 	Middleware []link.Middleware // put around each link, see link.Chain
 	Closers    []io.Closer       // closed after the last link, such as a packet capture
+
+	// Journal, unless nil, is given what programs post, what completes, and the states of QPs. Any goroutine may call it,
+	// with locks held.
+	Journal func(journal.Event)
 
 	// ClaimService asks for the messages to QP1 that want a service at an address, until release is
 	// called. It returns false where somebody else gets these messages. If ClaimService is nil, every service is free.
@@ -233,7 +238,11 @@ func (p *pd) RegMR(attr verbs.MRAttr) (verbs.ProviderMR, error) {
 	if ask := p.dev.config.IOVA; ask != nil && attr.Buf == nil && attr.Access&verbs.AccessZeroBased == 0 {
 		attr.IOVA, attr.HasIOVA = ask()
 	}
-	return p.PD.RegMR(attr)
+	mr, err := p.PD.RegMR(attr)
+	if err == nil && p.dev.config.Journal != nil {
+		p.dev.recordRegion(mr, &attr)
+	}
+	return mr, err
 }
 
 // Close implements verbs.ProviderDevice.

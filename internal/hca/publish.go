@@ -45,6 +45,9 @@ func (q *qp) tell() {
 func (q *qp) tellState(before, state verbs.QPState) {
 	q.receives.Enter(state)
 	q.state.Store(uint32(state))
+	if q.dev.config.Journal != nil {
+		q.recordState(before, state)
+	}
 	q.logState(before, state)
 	if state == verbs.QPStateErr || state == verbs.QPStateReset {
 		q.lane.recall()
@@ -77,6 +80,9 @@ func (q *qp) complete(done []queue.CQE, state verbs.QPState) {
 				wc.Cause = q.explainLoss(wc.Cause)
 			}
 		}
+	}
+	if q.dev.config.Journal != nil {
+		q.recordDone(done)
 	}
 	queue.PushBoth(q.sendCQ.CQ.CQ, q.recvCQ.CQ.CQ, done)
 }

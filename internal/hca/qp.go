@@ -231,6 +231,9 @@ func (q *qp) postSend(wrs []verbs.SendWR) (n int, err error) {
 		if err = q.t.Post(&wrs[n]); err != nil {
 			break
 		}
+		if q.dev.config.Journal != nil {
+			q.recordSend(&wrs[n])
+		}
 		posted++
 		n++
 	}
@@ -275,6 +278,9 @@ func (q *qp) SetRecvSource(s verbs.RecvSource) { q.receives.SetSource(s) }
 // PostRecv implements verbs.ProviderQP.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	n, state, err := q.receives.Post(wrs)
+	if q.dev.config.Journal != nil {
+		q.recordReceives(wrs[:n])
+	}
 	switch state {
 	case verbs.QPStateReset:
 		if q.isClosed() {

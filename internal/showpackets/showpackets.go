@@ -24,6 +24,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/journal"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/pcap"
 	"github.com/adverb-rdma/adverb/internal/link/trace"
@@ -39,24 +40,31 @@ const (
 // have a zero of their own.
 var Zero = sync.OnceValue(time.Now)
 
-// Middleware returns what a device puts around its links, and what it closes at its end. The device's name and the time
-// since zero are in each line of a trace.
-func Middleware(device string, zero time.Time) (mw []link.Middleware, closers []io.Closer, err error) {
+// Shown is how a device shows what it does.
+type Shown struct {
+	Middleware []link.Middleware   // to put around its links
+	Closers    []io.Closer         // to close at its end
+	Journal    func(journal.Event) // what the device does beside packets, or nil
+}
+
+// Device returns how a device shows what it does. Its name and the time since zero are in each line of a trace.
+func Device(name string, zero time.Time) (s Shown, err error) {
 	traces, err := settings.Switch(envTrace, false)
 	if err != nil {
-		return nil, nil, err
+		return s, err
 	}
 	if traces {
-		mw = append(mw, trace.New(zero, trace.ToWriter(os.Stderr, device)))
+		s.Middleware = append(s.Middleware, trace.New(zero, trace.ToWriter(os.Stderr, name)))
 	}
 	if os.Getenv(envPCAP) == "" {
-		return mw, nil, nil
+		return s, nil
 	}
 	w, err := capture()
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", envPCAP, err)
+		return Shown{}, fmt.Errorf("%s: %w", envPCAP, err)
 	}
-	return append(mw, w.Middleware()), []io.Closer{flusher{w}}, nil
+	s.Middleware, s.Closers, s.Journal = append(s.Middleware, w.Middleware()), []io.Closer{flusher{w}}, w.Journal
+	return s, nil
 }
 
 // Streams returns what a device puts around its TCP connections, or nil, and what it closes at its end.

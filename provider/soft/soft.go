@@ -150,10 +150,12 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 		Spin: env.spin(), Clock: processClock(), Yielder: yielder, Congestion: env.qps.Congestion, Routing: env.qps.Routing,
 		Standard: env.qps.Standard, Alone: host.Alone(), Refused: udp.Refused(),
 	}
-	if config.Middleware, config.Closers, err = showpackets.Middleware(name, showpackets.Zero()); err != nil {
+	shown, err := showpackets.Device(name, showpackets.Zero())
+	if err != nil {
 		shared.Close()
 		return nil, err
 	}
+	config.Middleware, config.Closers, config.Journal = shown.Middleware, shown.Closers, shown.Journal
 	memory := env.shm && len(config.Middleware) == 0
 	config.Ways = ways(shared, memory)
 	shards := env.shards

@@ -5,10 +5,13 @@ import (
 	"encoding/binary"
 	"io"
 	"time"
+
+	"github.com/adverb-rdma/adverb/internal/journal"
 )
 
-// A pcapng file is a row of blocks. This package writes three kinds: one section header, an interface description for
-// each link, and an enhanced packet block for each packet. The numbers are those of the pcapng specification.
+// A pcapng file is a row of blocks. This package writes four kinds: one section header, an interface description for
+// each link, an enhanced packet block for each packet, and a block for local use for what a device did besides. The
+// numbers are those of the pcapng specification.
 const (
 	blockSection   = 0x0a0d0d0a
 	blockInterface = 1
@@ -63,6 +66,14 @@ func (f *blocks) addInterface(name string) (int, error) {
 	f.option(optionResolution, []byte{nanoseconds})
 	f.interfaces++
 	return f.interfaces - 1, f.end()
+}
+
+// journal writes what a device did.
+func (f *blocks) journal(e *journal.Event) error {
+	f.begin(journal.BlockType)
+	f.b = e.AppendTo(f.b)
+	f.pad()
+	return f.end()
 }
 
 // packet writes a packet. appendTo appends the packet to its argument.

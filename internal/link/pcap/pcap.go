@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/journal"
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
@@ -71,6 +72,17 @@ func (w *Writer) Middleware() link.Middleware {
 			w.fail(err)
 		}
 		return l
+	}
+}
+
+// Journal writes what a device did, at the time that it is now.
+func (w *Writer) Journal(e journal.Event) {
+	e.Time = w.now().UnixNano()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.usable() {
+		w.dirty = true
+		w.fail(w.file.journal(&e))
 	}
 }
 

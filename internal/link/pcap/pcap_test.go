@@ -18,6 +18,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"github.com/adverb-rdma/adverb/internal/capture"
+	"github.com/adverb-rdma/adverb/internal/journal"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/internal/link/pcap"
@@ -101,6 +103,40 @@ func read(t *testing.T, file []byte) (packets []gopacket.Packet) {
 			t.Errorf("packet %d: %x, want %x with right checksums and lengths", len(packets), data, again.Bytes())
 		}
 		packets = append(packets, p)
+	}
+}
+
+// What devices did stands between the packets, and other readers see the packets alone.
+func TestJournal(t *testing.T) {
+	var file bytes.Buffer
+	w := newWriter(t, &file, pcap.Options{Now: func() time.Time { return time.Unix(7, 8) }})
+	a, b := openPair(t, sim.Config{}, w, "10.0.0.1", "10.0.0.2")
+	want := journal.Event{Kind: journal.KindSend, QPN: 0x11, Addr: a.Addr().Addr(), ID: 5, Len: 6, Words: "posts…"}
+	w.Journal(want)
+	if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: []byte("one")}}); err != nil {
+		t.Fatal(err)
+	}
+	w.Journal(journal.Event{Kind: journal.KindDone})
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.Journal(journal.Event{Kind: journal.KindDone}) // the file has ended
+	if packets := read(t, file.Bytes()); len(packets) != 1 {
+		t.Errorf("another reader sees %d packets, want 1", len(packets))
+	}
+	r, err := capture.NewReader(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []journal.Event
+	r.Journal = func(e journal.Event) { got = append(got, e) }
+	f, err := r.Next()
+	if err != nil || f.Number != 1 || len(got) != 1 {
+		t.Fatalf("frame %d, %v, behind %d events, want the first behind one", f.Number, err, len(got))
+	}
+	want.Time = 7_000_000_008
+	if _, err := r.Next(); !errors.Is(err, io.EOF) || len(got) != 2 || got[0] != want {
+		t.Errorf("got %+v, then %v, want %+v and the end", got, err, want)
 	}
 }
 

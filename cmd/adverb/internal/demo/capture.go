@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/journal"
 	"github.com/adverb-rdma/adverb/internal/ladder"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/pcap"
@@ -50,6 +51,21 @@ func (c *captures) middleware() (mw []link.Middleware) {
 		mw = append(mw, p.Middleware())
 	}
 	return mw
+}
+
+// recorder records what a device does beside packets, also for shown, which may be nil. It is nil if nothing is captured.
+func (c *captures) recorder(shown func(journal.Event)) func(journal.Event) {
+	if len(c.writers) == 0 {
+		return shown
+	}
+	return func(e journal.Event) {
+		for _, p := range c.writers {
+			p.Journal(e)
+		}
+		if shown != nil {
+			shown(e)
+		}
+	}
 }
 
 func (c *captures) close() error {

@@ -12,14 +12,15 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// openDevice opens a software device on a loopback address, with its packets in view, and shown as the environment asks.
-func openDevice(addr netip.Addr, mw []link.Middleware) (*verbs.Device, error) {
+// openDevice opens a software device on a loopback address, with its packets in view and captured, and shown as the
+// environment asks.
+func openDevice(addr netip.Addr, mw []link.Middleware, c *captures) (*verbs.Device, error) {
 	ifname, err := loopback()
 	if err != nil {
 		return nil, err
 	}
 	name := "soft_" + ifname + "@" + addr.String()
-	shown, closers, err := showpackets.Middleware(name, showpackets.Zero())
+	shown, err := showpackets.Device(name, showpackets.Zero())
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +33,9 @@ func openDevice(addr netip.Addr, mw []link.Middleware) (*verbs.Device, error) {
 	if err := tryOpen(shared, addr); err != nil {
 		return nil, errors.Join(err, shared.Close())
 	}
-	p, err := hca.Open(shared, hca.Config{Name: name, Ways: hca.Ways{Claim: shared.Claim}, Middleware: append(mw, shown...), Closers: closers})
+	p, err := hca.Open(shared, hca.Config{
+		Name: name, Ways: hca.Ways{Claim: shared.Claim}, Middleware: append(mw, shown.Middleware...), Closers: shown.Closers, Journal: c.recorder(shown.Journal),
+	})
 	if err != nil {
 		return nil, err
 	}

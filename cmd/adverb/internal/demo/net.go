@@ -48,10 +48,10 @@ func openNetwork(v *view, f flags) (n *network, err error) {
 
 // open opens the two devices on the addresses chosen.
 func (n *network) open(v *view) (err error) {
-	if n.server, err = openDevice(n.serverAddr, n.middleware(v, roleServer)); err != nil {
+	if n.server, err = openDevice(n.serverAddr, n.middleware(v, roleServer), &n.captures); err != nil {
 		return err
 	}
-	if n.client, err = openDevice(n.clientAddr, n.middleware(v, roleClient)); err != nil {
+	if n.client, err = openDevice(n.clientAddr, n.middleware(v, roleClient), &n.captures); err != nil {
 		err = errors.Join(err, n.server.Close())
 		n.server = nil
 	}

@@ -112,6 +112,7 @@ func (s *stage) open(name string, addr netip.Addr, memory uint64) *node {
 		Random: s.rng.Uint32, IOVA: func() (uint64, bool) { return h.iova, true },
 	}
 	c.Middleware = append(s.captures.middleware(), func(l link.Link) link.Link { return &watched{l, s} })
+	c.Journal = s.captures.recorder(nil)
 	h.hca = must(hca.Open(s.net.Netdev("demo_"+name, addr), c))
 	dev := verbs.NewDevice(h.hca)
 	h.pd, h.cq, h.gid = must(dev.AllocPD()), must(dev.CreateCQ(sceneCQ)), must(dev.GID(1, 0)).GID
