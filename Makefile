@@ -63,6 +63,7 @@ cross:
 	@for arch in $(CROSS32); do \
 		echo "GOARCH=$$arch"; CGO_ENABLED=0 GOARCH=$$arch $(GO) vet ./... || exit 1; \
 	done
+	@echo "GOOS=js GOARCH=wasm"; CGO_ENABLED=0 GOOS=js GOARCH=wasm $(GO) vet ./internal/stage/...
 
 # Where peers name numbers that an int of 32 bits makes negative. A processor of amd64 runs programs of 386.
 .PHONY: bits32
@@ -74,8 +75,8 @@ bits32:
 	fi
 
 # The race detector needs cgo, and so a C compiler with its headers. Its run is the short one: nocgo runs everything. Pure
-# packages start no goroutine, as make floors finds out, nor does internal/whole: only tests of transport do, a few.
-SEQUENTIAL = /internal/(transport|recovery|cm|iwarp|mpa|uapi|whole)$$
+# packages start no goroutine, as make floors finds out, nor do internal/whole and internal/stage: only tests of transport do, a few.
+SEQUENTIAL = /internal/(transport|recovery|cm|iwarp|mpa|uapi|whole|stage)$$
 race:
 	@if printf '#include <stdlib.h>\n' | $$($(GO) env CC) -x c -fsyntax-only - 2>/dev/null; then \
 		CGO_ENABLED=1 $(GO) test -race -short $$($(GO) list ./... | grep -vE '$(SEQUENTIAL)') && \

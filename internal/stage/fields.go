@@ -1,0 +1,138 @@
+package stage
+
+import (
+	"fmt"
+
+	"github.com/adverb-rdma/adverb/internal/meaning"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// PacketBytes is a packet, byte by byte and field by field.
+type PacketBytes struct {
+	PacketView
+	Hex     string       `json:"hex"`
+	Headers []HeaderView `json:"headers"`
+	Brief   string       `json:"brief"` // what the opcode means
+}
+
+// HeaderView is a header, the payload, the pad or the ICRC.
+type HeaderView struct {
+	Name   string      `json:"name"`
+	From   int         `json:"from"` // byte of the packet
+	Len    int         `json:"len"`
+	Brief  string      `json:"brief"`
+	Fields []FieldView `json:"fields"`
+}
+
+// FieldView is a field of a header.
+type FieldView struct {
+	Name  string `json:"name"`
+	Bit   int    `json:"bit"` // of the header
+	Bits  int    `json:"bits"`
+	Value string `json:"value"` // hexadecimal
+	Text  string `json:"text,omitempty"`
+}
+
+// Packet returns a packet by its number.
+func (s *Stage) Packet(n int) (PacketBytes, error) {
+	if n < 1 || n > len(s.packets) {
+		return PacketBytes{}, fmt.Errorf("show packet %d: there is none", n)
+	}
+	p := s.packets[n-1]
+	v := PacketBytes{PacketView: s.viewPacket(p), Hex: fmt.Sprintf("%x", p.data), Headers: []HeaderView{}}
+	var w wire.Packet
+	if w.Decode(p.data) != nil {
+		return v, nil
+	}
+	if e, ok := meaning.Lookup(meaning.KindOpcode, int(w.Opcode)); ok {
+		v.Brief = e.Brief
+	}
+	at := 0
+	add := func(h meaning.Header) {
+		bits := 0
+		for _, f := range h.Fields {
+			bits += f.Bits
+		}
+		x := HeaderView{Name: h.Name, From: at, Len: bits / 8, Brief: briefOf(h.Name)}
+		bit := 0
+		for _, f := range h.Fields {
+			value := bitsOf(p.data[at:], bit, f.Bits)
+			x.Fields = append(x.Fields, FieldView{f.Name, bit, f.Bits, value, textOf(h.Name, f.Name, &w)})
+			bit += f.Bits
+		}
+		v.Headers = append(v.Headers, x)
+		at += x.Len
+	}
+	for _, h := range meaning.HeadersOf(w.Opcode) {
+		add(h)
+	}
+	rest := func(name string, n int) {
+		if n > 0 {
+			v.Headers = append(v.Headers, HeaderView{Name: name, From: at, Len: n, Brief: briefOf(name), Fields: []FieldView{}})
+			at += n
+		}
+	}
+	payload := len(w.Payload)
+	if v.Kind == "manage" && payload >= wire.MADHeaderSize {
+		add(meaning.MADHeader())
+		payload -= wire.MADHeaderSize
+	}
+	rest("payload", payload)
+	rest("pad", int(w.PadCount))
+	rest("ICRC", len(p.data)-at)
+	return v, nil
+}
+
+func briefOf(header string) string {
+	for _, e := range meaning.Of(meaning.KindHeader) {
+		if e.Name == header {
+			return e.Brief
+		}
+	}
+	return ""
+}
+
+// bitsOf returns bits of b as a hexadecimal number.
+func bitsOf(b []byte, from, n int) string {
+	if n > 64 {
+		return fmt.Sprintf("0x%x", b[from/8:(from+n)/8])
+	}
+	var v uint64
+	for i := from; i < from+n; i++ {
+		v = v<<1 | uint64(b[i/8]>>(7-i%8)&1)
+	}
+	return fmt.Sprintf("0x%0*x", (n+3)/4, v)
+}
+
+// textOf is what a field says, where the number does not.
+func textOf(header, field string, w *wire.Packet) string {
+	switch header + " " + field {
+	case "BTH opcode":
+		return w.Opcode.String()
+	case "BTH PSN":
+		return fmt.Sprint(int(w.PSN))
+	case "BTH Pad":
+		return fmt.Sprint(w.PadCount, " bytes")
+	case "BTH destination QP":
+		return fmt.Sprintf("QP %d", w.DestQP)
+	case "AETH syndrome":
+		return w.AETH.Syndrome.String()
+	case "AETH MSN":
+		return fmt.Sprint(w.AETH.MSN)
+	case "RETH DMA length: bytes of the whole message":
+		return fmt.Sprint(w.RETH.Length, " bytes")
+	case "AtomicAckETH original remote data":
+		return fmt.Sprint(w.AtomicAckETH.Orig)
+	case "AtomicETH swap or add":
+		return fmt.Sprint(w.AtomicETH.SwapAdd)
+	case "AtomicETH compare":
+		return fmt.Sprint(w.AtomicETH.Compare)
+	case "MAD attribute ID":
+		if m, err := wire.DecodeMADHeader(w.Payload); err == nil {
+			if attr, ok := m.CM(); ok {
+				return attr.String()
+			}
+		}
+	}
+	return ""
+}
