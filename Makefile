@@ -134,6 +134,15 @@ pages:
 	cd tools/site && $(GO) mod tidy -diff && $(GO) vet ./... && \
 		$(GO) tool -modfile=../go.mod staticcheck ./... && CGO_ENABLED=0 $(GO) test ./...
 
+# The page of adverb lab: the stage in WebAssembly, and Go's part of it, for programs that are built with -tags adverb_lab.
+# Pages get less than 4 MB.
+LAB = cmd/adverb/internal/lab/built
+.PHONY: wasm
+wasm:
+	@tmp=$$(mktemp -d) && trap 'rm -r "$$tmp"' EXIT && $(GO) run ./cmd/adverb lab --out "$$tmp" >/dev/null && \
+		mkdir -p $(LAB) && cp "$$tmp/engine.wasm.gz" "$$tmp/wasm_exec.js" $(LAB)
+	@size=$$(wc -c < $(LAB)/engine.wasm.gz); echo "$(LAB)/engine.wasm.gz: $$size bytes"; test $$size -lt 4000000
+
 # The tool for every system, into dist, with a bill of materials and checksums. With VERSION=v0.1.0, in a clean checkout
 # of that tag, all that the release has.
 DIST ?= dist

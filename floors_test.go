@@ -52,6 +52,7 @@ var floors = []struct {
 	{"cmd/adverb/internal/explain", 8},
 	{"cmd/adverb/internal/diagnose", 8},
 	{"cmd/adverb/internal/see", 8},
+	{"cmd/adverb/internal/lab", 8},
 	{"cmd/adverb/internal/heir", 8},
 	{"cmd/adverb/internal/run", 8},
 	{"cmd/adverb/internal/cm", 7},

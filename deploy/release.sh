@@ -37,6 +37,7 @@ else
 fi
 
 time=$(TZ=UTC git log -1 --date=format-local:%FT%TZ --format=%cd 2>/dev/null || echo 1970-01-01T00:00:00Z) # of the commit
+make --no-print-directory wasm GO="$go" # of adverb lab, in each program
 programs=()
 # Those called native have cards. They load libibverbs, so they are dynamic, and need glibc to start.
 for target in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64 linux/amd64/native linux/arm64/native; do
@@ -44,7 +45,7 @@ for target in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 wi
 	file=adverb-$os-$arch${kind:+-$kind}
 	[[ $os != windows ]] || file+=.exe
 	CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0 GOOS=$os GOARCH=$arch \
-		"$go" build -trimpath $flags ${kind:+-tags adverb_$kind} -pgo=deploy/adverb.pgo -ldflags='-s -w' -o "$out/$file" ./cmd/adverb
+		"$go" build -trimpath $flags -tags "adverb_lab${kind:+,adverb_$kind}" -pgo=deploy/adverb.pgo -ldflags='-s -w' -o "$out/$file" ./cmd/adverb
 	programs+=("$out/$file")
 	echo "$out/$file"
 done

@@ -13,6 +13,7 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/explain"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/heir"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/inspect"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/lab"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/perftest"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/pingpong"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/rdmademo"
@@ -38,7 +39,7 @@ var commands = []*cli.Command{
 	perftest.SendBW, perftest.SendLat, perftest.WriteBW, perftest.WriteLat,
 	perftest.ReadBW, perftest.ReadLat, perftest.AtomicBW, perftest.AtomicLat,
 	streams.Proxy, streams.Rcopy,
-	demo.Command,
+	demo.Command, lab.Command,
 	explain.Command, diagnose.Command, see.Command,
 	run.Command,
 	bench.Command,

@@ -1,0 +1,197 @@
+package lab
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/browsertest"
+)
+
+// pictures is a variable of the environment: a directory for pictures of the page, which people look at.
+const pictures = "ADVERB_TEST_PICTURES"
+
+// siteFiles compiles the engine once for all tests.
+var siteFiles = sync.OnceValues(func() (map[string]file, error) {
+	return files(testContext, os.Stderr)
+})
+
+// lab serves the page and opens it in a browser.
+func openLab(t *testing.T, fragment string) *browsertest.Page {
+	t.Helper()
+	p, _ := openIn(t, browsertest.Start(t), fragment)
+	return p
+}
+
+func openIn(t *testing.T, b *browsertest.Browser, fragment string) (*browsertest.Page, *browsertest.Browser) {
+	t.Helper()
+	site, err := siteFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: handler(l.Addr(), site)}}
+	s.Start()
+	t.Cleanup(s.Close)
+	p := b.Open(s.URL + "/" + fragment)
+	p.Wait(`!document.getElementById("main").hasAttribute("aria-busy")`)
+	return p, b
+}
+
+const (
+	said    = `document.getElementById("said").textContent`
+	problem = `document.getElementById("problem").hidden ? "" : document.getElementById("problem").textContent`
+	link    = `location.hash.slice(1)`
+)
+
+// wantText fails the test unless an expression of JavaScript has a text in it.
+func wantText(t *testing.T, p *browsertest.Page, expression, want string) {
+	t.Helper()
+	if got := browsertest.Eval[string](p, expression); !strings.Contains(got, want) {
+		t.Errorf("%s is %q, want %q in it", expression, got, want)
+	}
+}
+
+func wantEqual[T comparable](t *testing.T, p *browsertest.Page, expression string, want T) {
+	t.Helper()
+	if got := browsertest.Eval[T](p, expression); got != want {
+		t.Errorf("%s is %v, want %v", expression, got, want)
+	}
+}
+
+func TestPage(t *testing.T) {
+	p := openLab(t, "")
+	wantText(t, p, "document.title", "SEND")
+	wantEqual(t, p, `document.getElementById("lesson").options.length`, 12)
+	p.Click("#step")
+	wantText(t, p, said, "B's program posts a receive")
+	p.Click("#step")
+	wantText(t, p, said, "A's device sends packet 1: SEND ONLY")
+	wantEqual(t, p, `document.querySelectorAll("#lane0 .packet").length`, 1)
+	p.ScreenshotTo(pictures, "send.png")
+
+	// The packet's bits.
+	p.Click("#lane0 .packet")
+	wantText(t, p, `document.getElementById("detailTitle").textContent`, "Packet 1, from A")
+	wantText(t, p, `document.getElementById("headers").textContent`, "destination QP")
+	p.Click("#step")
+	wantText(t, p, said, "B's device puts a CQE")
+	wantText(t, p, `document.querySelector("#host1 .cq").textContent`, "RECV · SUCCESS")
+	wantText(t, p, link, "l=send&at=3")
+	p.Click("#back")
+	wantText(t, p, link, "l=send&at=2")
+
+	// The rest of the lesson, and then more of it.
+	p.Run(`document.getElementById("until").value = "end"`)
+	p.Click("#run")
+	wantText(t, p, said, "The lesson is over")
+	wantEqual(t, p, `document.getElementById("step").disabled`, true)
+	p.Click(`[data-post="w"]`)
+	wantEqual(t, p, `document.getElementById("step").disabled`, false)
+	wantText(t, p, said, "A's program posts RDMA WRITE")
+	for _, r := range p.Requests() {
+		if !strings.HasPrefix(r, "http://127.0.0.1:") && !strings.HasPrefix(r, "data:") {
+			t.Errorf("the page asked for %s", r)
+		}
+	}
+}
+
+// A packet is dropped by a click, and the link replays that.
+func TestDropByClick(t *testing.T) {
+	p, b := openIn(t, browsertest.Start(t), "#l=loss")
+	p.Press("ss")
+	wantEqual(t, p, `document.querySelectorAll("#lane0 .packet").length`, 6)
+	p.Click(`#lane0 .packet[data-n="2"]`)
+	p.Click(`#actions [data-action="x"]`)
+	wantText(t, p, said, "You drop packet 2: RDMA WRITE MIDDLE, PSN 1")
+	p.ScreenshotTo(pictures, "dropped.png")
+	p.Run(`document.getElementById("until").value = "end"`)
+	p.Press("e")
+	p.ScreenshotTo(pictures, "loss.png")
+	seen := browsertest.Eval[string](p, `document.getElementById("packets").textContent`)
+	if !strings.Contains(seen, "sent again") {
+		t.Errorf("the packets are %q, want some sent again", seen)
+	}
+	fragment := browsertest.Eval[string](p, link)
+	if !strings.HasPrefix(fragment, "l=loss&d=2x2&at=") {
+		t.Errorf("the link is %q", fragment)
+	}
+
+	again, _ := openIn(t, b, "#"+fragment)
+	wantEqual(t, again, `document.getElementById("packets").textContent`, seen)
+	wantEqual(t, again, link, fragment)
+}
+
+func TestKeyboard(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser of its own takes seconds")
+	}
+	p := openLab(t, "#l=loss")
+	p.Press("ssjjx")
+	wantText(t, p, said, "You drop packet 2")
+	p.Press("jl")
+	wantText(t, p, said, "You delay packet 3")
+	p.Press("u")
+	wantEqual(t, p, link, "l=loss&d=2x2&at=2")
+	p.Press("r")
+	wantEqual(t, p, link, "l=loss")
+	p.Press("?")
+	wantEqual(t, p, `document.getElementById("dialog").open`, true)
+	p.Press("\x1b")
+	wantEqual(t, p, `document.getElementById("dialog").open`, false)
+}
+
+func TestSettings(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser of its own takes seconds")
+	}
+	p := openLab(t, "#l=mtu")
+	p.Run(`document.getElementById("settings").open = true; document.getElementById("set-mtu").value = "256"; document.getElementById("form").requestSubmit()`)
+	wantEqual(t, p, link, "l=mtu&mtu=256")
+	p.Press("s")
+	wantEqual(t, p, `document.querySelectorAll("#lane0 .packet").length`, 12)
+	p.ScreenshotTo(pictures, "mtu.png")
+
+	p.Run(`document.getElementById("set-loss").value = "99"; document.getElementById("form").requestSubmit()`)
+	wantText(t, p, problem, "from 0 to 90")
+	wantEqual(t, p, link, "l=mtu&mtu=256&at=1") // the play goes on
+	p.Run(`location.hash = "#l=keys"`)
+	p.Wait(`document.getElementById("lesson").value === "keys"`)
+	wantEqual(t, p, problem, "")
+	p.Run(`document.getElementById("until").value = "end"`)
+	p.Press("e")
+	p.Click(`#host0 .cq .bad button`)
+	wantText(t, p, `document.getElementById("dialogText").textContent`, "rkey")
+}
+
+// Text and marks are the same in each form; these pictures are for people.
+func TestForms(t *testing.T) {
+	if os.Getenv(pictures) == "" {
+		t.Skip(pictures + " names no directory")
+	}
+	p := openLab(t, "#l=selective&d=2x2.2x5&at=9")
+	p.Click(`#packets [data-n="2"]`)
+	p.ScreenshotTo(pictures, "selective.png")
+	p.Size(1280, 2600)
+	p.ScreenshotTo(pictures, "whole.png")
+	p.Media("screen", "dark")
+	p.ScreenshotTo(pictures, "dark.png")
+	p.Size(390, 2800)
+	p.ScreenshotTo(pictures, "narrow.png")
+	p.Media("screen", "light")
+	p.Size(1280, 2000)
+	p.Run(`location.hash = "#l=connect&at=6"`)
+	p.Wait(`document.getElementById("lesson").value === "connect"`)
+	p.ScreenshotTo(pictures, "connect.png")
+	if err := os.WriteFile(filepath.Join(os.Getenv(pictures), "print.pdf"), p.PDF(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
