@@ -61,6 +61,7 @@ type pathCounts struct {
 	matched       int              // packets that were seen at another point too
 	damaged       int              // packets of another point with a wrong ICRC
 	twice         int              // copies at one point
+	twiceAcks     int              // acknowledgements among them
 	overtook, dup *Finding
 	twiceFrames   []int
 }
@@ -74,6 +75,9 @@ func (a *Analyzer) isCopy(h *hosts, p *capture.Packet, bth *wire.BTH) bool {
 	v := vantageOf(p)
 	if !path.known {
 		path.known, path.main = true, v
+	}
+	if bth.Opcode == wire.CNP { // all of a queue pair are the same
+		return v != path.main
 	}
 	key := copyKey(p)
 	i, seen := c.index[key]
@@ -93,7 +97,9 @@ func (a *Analyzer) isCopy(h *hosts, p *capture.Packet, bth *wire.BTH) bool {
 		}
 	} else if seen && e.main && p.Frame.Time-e.at < copyWithin && e.ipID == p.ID && a.sameSending(h, p, bth, e) {
 		path.twice++
-		if len(path.twiceFrames) < maxFrames {
+		if isAck(bth.Opcode) {
+			path.twiceAcks++
+		} else if len(path.twiceFrames) < maxFrames {
 			path.twiceFrames = append(path.twiceFrames, p.Frame.Number)
 		}
 		return true
@@ -150,6 +156,9 @@ func (a *Analyzer) arrived(h *hosts, p *capture.Packet, e *copied) {
 		return // each member has a copy
 	}
 	if e.others > e.sends {
+		if isAck(p.Transport.Opcode) {
+			return
+		}
 		a.onHosts(h, netDup, &path.dup, p.Frame.Number)
 		return
 	}
@@ -161,6 +170,9 @@ func (a *Analyzer) arrived(h *hosts, p *capture.Packet, e *copied) {
 	}
 	l.latest = max(l.latest, e.serial)
 }
+
+// isAck reports whether a packet is an acknowledgement alone. Receivers send some twice.
+func isAck(o wire.Opcode) bool { return o == wire.RCAcknowledge || o == wire.RCAckRanges }
 
 // sameSending reports whether a packet with the same bytes as an earlier one is a copy, and not a repeat.
 func (a *Analyzer) sameSending(h *hosts, p *capture.Packet, bth *wire.BTH, e *copied) bool {
@@ -201,14 +213,20 @@ func copyKey(p *capture.Packet) uint64 {
 	return k
 }
 
-// finishPath makes the findings about the way between two points of the capture.
-func (a *Analyzer) finishPath(h *hosts) {
-	path := &h.path
-	sent, lost := 0, -path.damaged
-	for _, l := range path.lanes {
+// lost returns how many packets were sent, and how many of them did not arrive.
+func (p *pathCounts) lost() (sent, lost int) {
+	lost = -p.damaged
+	for _, l := range p.lanes {
 		sent += l.latest
 		lost += l.latest - l.matched
 	}
+	return sent, lost
+}
+
+// finishPath makes the findings about the way between two points of the capture.
+func (a *Analyzer) finishPath(h *hosts) {
+	path := &h.path
+	sent, lost := path.lost()
 	if lost > 0 && path.matched > 0 {
 		var x *Finding
 		if a.onHosts(h, pathLoss, &x, 0); x != nil {
@@ -232,6 +250,6 @@ func (a *Analyzer) finishPath(h *hosts) {
 		a.onHosts(h, netDup, &path.dup, f)
 	}
 	if path.dup != nil {
-		path.dup.Count = max(path.dup.Count, path.twice)
+		path.dup.Count = max(path.dup.Count, path.twice-path.twiceAcks)
 	}
 }

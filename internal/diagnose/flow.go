@@ -58,6 +58,8 @@ type flow struct {
 	prev      wire.PSN // of the latest request
 	ring      []sent
 	gaps      []gap
+	fills     [16]fill // the latest packets that came after a NAK for them
+	fill      int
 	cause     cause // of the repeats under way
 	nakPSN    wire.PSN
 	nakFrame  int // of the latest NAK for a sequence error
@@ -101,8 +103,8 @@ type flow struct {
 	leftOpen     int      // how many
 	leftReq      int      // frame of the latest
 	openReads    int
-	lossTimes    int // losses with others within burst time
-	lossLast     int64
+	lossNear     int // losses close behind another one
+	lossLast     int // requests up to the latest one
 	losses       int
 	readTimes    []int64
 	reqFrame     int // of the latest request
@@ -127,6 +129,13 @@ type sent struct {
 	va      uint64
 	rkey    uint32
 	length  uint32
+}
+
+// A fill is a packet that came after it was missed.
+type fill struct {
+	psn   wire.PSN
+	frame int
+	nak   bool // the NAK was for this very PSN
 }
 
 // A gap is a range of PSNs that were not captured, though later ones were.

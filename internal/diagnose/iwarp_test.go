@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -319,4 +320,15 @@ func TestManyStreams(t *testing.T) {
 	if len(r.Findings) > 0 || !slices.ContainsFunc(r.Unchecked, func(s string) bool { return strings.Contains(s, "iWARP connections were forgotten early") }) {
 		t.Errorf("%v, not checked: %q; want that connections were forgotten", idsOf(r.Findings), r.Unchecked)
 	}
+}
+
+// docs/DIAGNOSE.md has the findings of iWARP's faults.
+func TestIWARPDocument(t *testing.T) {
+	var rows strings.Builder
+	rows.WriteString("| what happens over iWARP | finding |\n|---|---|\n")
+	for _, c := range iwarpScripts {
+		ids := append(slices.Clone(c.findings), c.notes...)
+		rows.WriteString("| " + c.name + " | " + cmp.Or(strings.Join(ids, ", "), "nothing") + " |\n")
+	}
+	compareDocument(t, "iwarp", rows.String())
 }

@@ -193,6 +193,56 @@ var scenarios = []struct {
 		e.x.Done()
 		e.traffic(1)
 	}, want: map[string][]string{"sender": {"LOSS-NAK"}, "receiver": {"ICRC-BAD", "LOSS-NAK"}, "both": {"ICRC-BAD", "LOSS-NAK"}}},
+	{name: "one packet in fifty is lost", config: sim.Config{Loss: 0.02}, standard: true, run: func(w *world) {
+		e := w.connect(rdmatest.Options{})
+		e.traffic(20)
+	}, want: map[string][]string{"sender": {"LOSS-NAK", "LOSS-TIMEOUT"}, "receiver": {"LOSS-ACK", "LOSS-NAK"}, "both": {"LOSS-ACK", "LOSS-NAK", "LOSS-PATH", "LOSS-TIMEOUT"}}},
+	{name: "one packet in fifty is damaged", config: sim.Config{Corrupt: 0.02}, standard: true, run: func(w *world) {
+		e := w.connect(rdmatest.Options{})
+		e.traffic(20)
+	}, want: map[string][]string{"sender": {"ICRC-BAD", "LOSS-ACK", "LOSS-NAK", "LOSS-TIMEOUT"}, "receiver": {"ICRC-BAD", "LOSS-ACK", "LOSS-NAK"}, "both": {"ICRC-BAD", "LOSS-ACK", "LOSS-NAK", "LOSS-TIMEOUT"}}},
+	{name: "one packet in fifty comes twice", config: sim.Config{Duplicate: 0.02}, standard: true, run: func(w *world) {
+		e := w.connect(rdmatest.Options{})
+		e.traffic(20)
+	}, want: map[string][]string{"": {"DUP"}}},
+	{name: "1 ms of jitter, in order", config: sim.Config{Delay: time.Millisecond, Jitter: time.Millisecond}, standard: true, run: func(w *world) {
+		e := w.connect(rdmatest.Options{})
+		e.traffic(20)
+	}, want: map[string][]string{"": {}}},
+	{name: "a bottleneck with a small buffer", standard: true, run: func(w *world) {
+		e := w.connect(rdmatest.Options{})
+		e.traffic(2)
+		w.net.SetRoute(w.addrA, w.addrB, w.net.Port(sim.PortConfig{Rate: 1e8, Buffer: 20000}))
+		for range 5 {
+			e.post(verbs.OpRDMAWrite, regionSize)
+			e.x.Done()
+		}
+	}, want: map[string][]string{"sender": {"LOSS-NAK", "LOSS-TIMEOUT"}, "receiver": {"LOSS-NAK", "LOSS-TIMEOUT"}, "both": {"LOSS-NAK", "LOSS-PATH", "LOSS-TIMEOUT"}}},
+	{name: "a bottleneck that marks", standard: true, run: func(w *world) {
+		e := w.connect(rdmatest.Options{Path: verbs.Path{TrafficClass: 2}})
+		e.traffic(2)
+		w.net.SetRoute(w.addrA, w.addrB, w.net.Port(sim.PortConfig{Rate: 1e8, Buffer: 1 << 20, MarkFrom: 10000, MarkTo: 20000, MarkMost: 1}))
+		for range 5 {
+			e.post(verbs.OpRDMAWrite, regionSize)
+			e.x.Done()
+		}
+	}, want: map[string][]string{"": {"CNP"}}},
+	{name: "packets are spread over paths of different length", run: func(w *world) {
+		e := w.connect(rdmatest.Options{})
+		e.traffic(2)
+		w.net.SetRoutes(w.addrA, w.addrB, sim.ByPacket, []*sim.Port{w.net.Port(sim.PortConfig{})}, []*sim.Port{w.net.Port(sim.PortConfig{Delay: 20 * time.Microsecond})})
+		e.traffic(2)
+	}, want: map[string][]string{"sender": {"LOSS-NAK"}, "receiver": {"REORDER"}, "both": {"REORDER"}}},
+	{name: "a link that is down for a moment", standard: true, run: func(w *world) {
+		e := w.connect(rdmatest.Options{})
+		e.traffic(2)
+		for n := range uint64(4) {
+			w.plan(false, n+1, fault.Plan{Lost: true})
+		}
+		e.post(verbs.OpRDMAWrite, 8)
+		e.x.Done()
+		e.traffic(2)
+	}, want: map[string][]string{"sender": {"LOSS-TIMEOUT"}, "receiver": {}, "both": {"LOSS-PATH", "LOSS-TIMEOUT"}}},
 	{name: "marks of congestion", config: sim.Config{MarkCE: 0.5}, run: func(w *world) {
 		e := w.connect(rdmatest.Options{Path: verbs.Path{TrafficClass: 2}})
 		e.traffic(3)

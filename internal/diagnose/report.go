@@ -29,6 +29,7 @@ type Report struct {
 // finish judges a flow at its end.
 func (a *Analyzer) finish(f *flow) {
 	const (
+		rare       = 4   // times as far apart as in a burst the losses would be, if they were spread evenly
 		many       = 200 // packets, before shares mean something
 		soon       = int64(time.Second)
 		slowFactor = 20
@@ -47,16 +48,17 @@ func (a *Analyzer) finish(f *flow) {
 		}
 	}
 	a.unanswered(f)
+	f.judgeOrder()
 	if f.requests >= many && f.repeats*2 >= f.requests {
 		if x := a.mark(f, livelock, 0); x != nil {
 			x.Words = words("%d of %d packets were sent before.", f.repeats, f.requests)
 			x.Count, x.Frames = f.repeats, f.lossFrames()
 		}
 	}
-	if f.losses >= 8 && f.lossTimes*4 >= f.losses*3 {
+	if f.losses >= 8 && f.lossNear*4 >= f.losses*3 && f.requests >= rare*burst*f.losses {
 		if x := a.mark(f, lossBurst, 0); x != nil {
-			x.Count, x.Frames = f.lossTimes, f.lossFrames()
-			x.Words = words("%d of %d losses came within %v of another one.", f.lossTimes, f.losses, time.Duration(burst))
+			x.Count, x.Frames = f.lossNear, f.lossFrames()
+			x.Words = words("%d of %d losses came within %d packets of another one.", f.lossNear, f.losses, burst)
 		}
 	}
 	if x := f.places[lossNAK]; x != nil {
@@ -93,6 +95,21 @@ func (a *Analyzer) finish(f *flow) {
 		}
 	}
 	a.compareEnds(f)
+}
+
+// judgeOrder takes NAKs back that came since packets had overtaken each other, and none was lost.
+func (f *flow) judgeOrder() {
+	x, path := f.places[lossNAK], &f.hosts.path
+	if x == nil {
+		return
+	}
+	_, lost := path.lost()
+	seen := path.overtook != nil && path.matched > 0 && lost == 0
+	if r := f.places[reorder]; seen || r != nil && r.Count*2 >= x.Count {
+		f.drop(lossNAK)
+		f.hosts.losses -= f.losses
+		f.losses, f.lossNear = 0, 0
+	}
 }
 
 // lossFrames returns frames that show losses.

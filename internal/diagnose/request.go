@@ -11,7 +11,7 @@ const (
 	// overtaken is within which time a packet that others have overtaken still comes. Repeats without a NAK take longer.
 	overtaken = int64(time.Millisecond)
 
-	burst = int64(time.Millisecond) // losses within this time are of one burst
+	burst = 8 // packets: losses that are closer are of one burst
 )
 
 // reliable takes a packet of the RC service.
@@ -92,7 +92,7 @@ func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
 		f.nxt = psn.Add(span)
 	}
 	if g, ok := f.inGap(psn); ok {
-		a.filled(f, p, g, psn)
+		a.filled(f, p, g, psn, sequential)
 		a.put(f, e)
 		return
 	}
@@ -130,14 +130,24 @@ func (a *Analyzer) open(f *flow, p *capture.Packet, w *wire.Packet) {
 }
 
 // filled: a packet came that was missing when later ones came.
-func (a *Analyzer) filled(f *flow, p *capture.Packet, g gap, psn wire.PSN) {
+func (a *Analyzer) filled(f *flow, p *capture.Packet, g gap, psn wire.PSN, sequential bool) {
 	switch {
+	case sequential && (f.cause == byNAK || f.cause == bySelective || f.cause == byReadGap): // of the repeats under way
+		a.lost(f, p, lossNAK)
+	case sequential && f.cause == byTimeout:
+		a.lost(f, p, lossTimeout)
 	case f.nakFrame > g.frame && !psn.Less(f.nakPSN):
 		f.cause = byNAK
 		a.lost(f, p, lossNAK)
+		if psn == f.nakPSN { // which the receiver takes when it comes; of those behind it may drop some again
+			f.fills[f.fill%len(f.fills)] = fill{psn, p.Frame.Number, true}
+			f.fill++
+		}
 	case f.sackFrame > g.frame:
 		f.cause = bySelective
 		a.lost(f, p, lossNAK)
+		f.fills[f.fill%len(f.fills)] = fill{psn, p.Frame.Number, false}
+		f.fill++
 	case p.Frame.Time-g.at > overtaken:
 		f.cause = byTimeout
 		a.lost(f, p, lossTimeout)
@@ -146,10 +156,38 @@ func (a *Analyzer) filled(f *flow, p *capture.Packet, g gap, psn wire.PSN) {
 	}
 }
 
+// overtaken: the packet that came for a PSN that was asked for comes again, though it has been acknowledged. So the first was not the repeat, but the
+// packet itself, which others had overtaken.
+func (a *Analyzer) overtaken(f *flow, psn wire.PSN) {
+	for i := range f.fills {
+		was := &f.fills[i]
+		if was.frame == 0 || was.psn != psn {
+			continue
+		}
+		a.mark(f, reorder, was.frame)
+		was.frame = 0
+		f.losses--
+		f.hosts.losses--
+		f.lossNear = max(0, f.lossNear-1)
+		if x := f.places[lossNAK]; x != nil {
+			if x.Count--; was.nak {
+				x.Count--
+			}
+			if x.Count <= 0 {
+				f.drop(lossNAK)
+			}
+		}
+		return
+	}
+}
+
 // repeat takes a request that was sent before.
 func (a *Analyzer) repeat(f *flow, p *capture.Packet, w *wire.Packet, e sent, sequential bool) {
 	f.repeats++
 	a.count.repeats++
+	if e.psn.Less(f.una) {
+		a.overtaken(f, e.psn)
+	}
 	old := f.entry(e.psn)
 	since := int64(0)
 	if old != nil {
@@ -234,10 +272,10 @@ func (a *Analyzer) lost(f *flow, p *capture.Packet, r ruleID) {
 	a.mark(f, r, p.Frame.Number)
 	f.losses++
 	f.hosts.losses++
-	if f.lossLast != 0 && p.Frame.Time-f.lossLast < burst {
-		f.lossTimes++
+	if f.lossLast != 0 && f.requests-f.lossLast <= burst {
+		f.lossNear++
 	}
-	f.lossLast = p.Frame.Time
+	f.lossLast = f.requests
 }
 
 // unreliable takes a packet of the UC service.

@@ -241,7 +241,7 @@ func (a *Analyzer) refused(f, g *flow, p *capture.Packet, psn wire.PSN, code wir
 		if g != nil && psn.Diff(g.una) > 0 && !g.nxt.Less(psn) {
 			g.una = psn
 		}
-		a.lost(on, p, lossNAK)
+		a.mark(on, lossNAK, p.Frame.Number)
 		if e := on.entry(psn); on.nakSame >= sameNAKs && e != nil && e.payload >= 1024 && e.payload == on.maxPayload {
 			a.blackHole(on, e.payload, p.Frame.Number)
 		}
