@@ -23,6 +23,7 @@ const (
 	rocePort  = 1
 	ibPort    = 2
 	rocev2    = 3 // the index of the GID of an IPv4 address
+	mlid      = 0xc005
 )
 
 // fakeLibrary is the fake library of testdata, built once.
@@ -121,12 +122,15 @@ func TestConformanceFake(t *testing.T) {
 	for _, p := range []struct {
 		name      string
 		port, gid int
-	}{{"RoCE", rocePort, rocev2}, {"InfiniBand", ibPort, 0}} {
+		mlid      uint16
+	}{{"RoCE", rocePort, rocev2, 0}, {"InfiniBand", ibPort, 0, mlid}} {
 		t.Run(p.name, func(t *testing.T) {
 			before := f.live()
-			verbstest.Run(t, verbstest.Config{Port: p.port, GIDIndex: p.gid, Require: verbstest.ExactStatus | verbstest.Timestamps, Open: func(t testing.TB) (a, b *verbs.Device) {
-				return f.exactDevice(t), f.exactDevice(t)
-			}})
+			verbstest.Run(t, verbstest.Config{
+				Port: p.port, GIDIndex: p.gid, MLID: p.mlid,
+				Require: verbstest.ExactStatus | verbstest.Timestamps | verbstest.Multicast, Open: func(t testing.TB) (a, b *verbs.Device) {
+					return f.exactDevice(t), f.exactDevice(t)
+				}})
 			if n := f.live() - before; n != 0 {
 				t.Errorf("%d objects are left", n)
 			}

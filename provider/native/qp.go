@@ -3,7 +3,6 @@
 package native
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -25,7 +24,7 @@ type qp struct {
 
 	mu      sync.Mutex
 	port    int // 0 before INIT
-	groups  []verbs.GID
+	groups  []group
 	commEst func()
 }
 
@@ -195,35 +194,6 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 		_ = q.d.lib.ModifyQP(q.r, ibv.QPAttr{QPState: uint32(verbs.QPStateErr)}, uint32(verbs.MaskState))
 	}
 	return n, err
-}
-
-// AttachMcast implements verbs.ProviderQP.
-func (q *qp) AttachMcast(gid verbs.GID) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if slices.Contains(q.groups, gid) {
-		return nil
-	}
-	if err := q.d.lib.AttachMcast(q.r, gid, 0); err != nil {
-		return fault(err)
-	}
-	q.groups = append(q.groups, gid)
-	return nil
-}
-
-// DetachMcast implements verbs.ProviderQP.
-func (q *qp) DetachMcast(gid verbs.GID) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	i := slices.Index(q.groups, gid)
-	if i < 0 {
-		return verbs.Errorf(verbs.ErrInvalid, "the QP is not attached to %v", gid)
-	}
-	if err := q.d.lib.DetachMcast(q.r, gid, 0); err != nil {
-		return fault(err)
-	}
-	q.groups = slices.Delete(q.groups, i, i+1)
-	return nil
 }
 
 // NotifyCommEst implements verbs.ProviderCommEst.

@@ -10,7 +10,7 @@ import (
 // multicastQPN is the QPN that datagrams to a multicast group are sent to.
 const multicastQPN verbs.QPN = 0xffffff
 
-// group returns a multicast group of the GID's IP version. Hardly anybody else uses it at the time.
+// group returns a multicast group of the GID's IP version. Hardly anybody else uses it at the time. On InfiniBand it has a LID.
 func (s *Side) group() peer {
 	r := s.rand.Uint32()
 	a := netip.AddrFrom16([16]byte{0: 0xff, 1: 0x12, 12: byte(r >> 24), 13: byte(r >> 16), 14: byte(r >> 8), 15: byte(r)})
@@ -19,14 +19,17 @@ func (s *Side) group() peer {
 	}
 	g := peer{QKey: testQKey}
 	g.GID, g.QPN = verbs.GIDFromAddr(a), multicastQPN
+	if !s.ethernet() {
+		g.LID = s.mlid
+	}
 	return g
 }
 
 func (e *end) attach(g peer) {
-	if !e.ethernet() {
-		e.Unsupported(Multicast, errors.New("on InfiniBand a group has a LID too, which the subnet manager gives"))
+	if !e.ethernet() && g.LID == 0 {
+		e.Unsupported(Multicast, errors.New("on InfiniBand a group has a LID too, which the subnet manager gives: Config.MLID is 0"))
 	}
-	err := e.qp.AttachMcast(g.GID)
+	err := e.qp.AttachMcastLID(g.GID, g.LID)
 	if errors.Is(err, errors.ErrUnsupported) { // from the network underneath
 		err = errors.Join(verbs.ErrUnsupported, err)
 	}
@@ -131,6 +134,7 @@ var multicastCases = []Case{
 		e.rtr()
 		g := s.group()
 		s.wantErr("a group that is none", e.qp.AttachMcast(s.gid()), verbs.ErrInvalid)
+		s.wantErr("the LID of a port", e.qp.AttachMcastLID(g.GID, 0xbfff), verbs.ErrInvalid)
 		if err := e.qp.DetachMcast(g.GID); err == nil {
 			s.Errorf("detached from a group without being attached")
 		}

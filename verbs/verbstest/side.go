@@ -35,6 +35,7 @@ var (
 type settings struct {
 	Port, GIDIndex int
 	Require        Capability
+	MLID           uint16
 	Secured        bool
 	Seed           uint64
 }
@@ -47,6 +48,7 @@ type Side struct {
 	GIDIndex int
 
 	require Capability
+	mlid    uint16
 	secured bool
 	rand    *rand.Rand
 	out     func(message) error // hands a message to the other side
@@ -69,7 +71,7 @@ type message struct {
 }
 
 func newSide(name string, set settings, d *verbs.Device) *Side {
-	s := &Side{Name: name, Device: d, Port: set.Port, GIDIndex: set.GIDIndex, require: set.Require, secured: set.Secured,
+	s := &Side{Name: name, Device: d, Port: set.Port, GIDIndex: set.GIDIndex, require: set.Require, mlid: set.MLID, secured: set.Secured,
 		rand: rand.New(rand.NewPCG(set.Seed, uint64(name[0]))), inbox: make(chan message, inboxSize)}
 	ctx, stop := context.WithTimeout(context.Background(), Patience)
 	ctx, s.cancel = context.WithCancelCause(ctx)

@@ -90,6 +90,7 @@ type Config struct {
 	GIDIndex int        // of both devices
 	Require  Capability // a case that lacks one of these fails, and is not skipped
 	Cases    []Case     // nil stands for Cases()
+	MLID     uint16     // of the multicast groups of the cases, on InfiniBand: one that the subnet manager has given; 0: none
 	Secured  bool       // RC and UC QPs that are connected by hand encrypt their packets: see verbs.QP.SetSecurity
 	Seed     uint64     // of the PSNs that QPs begin with; 0 stands for a random one. A failure prints it
 }
@@ -99,7 +100,7 @@ func (c *Config) settings() settings {
 	for seed == 0 {
 		seed = rand.Uint64()
 	}
-	return settings{Port: max(1, c.Port), GIDIndex: c.GIDIndex, Require: c.Require, Secured: c.Secured, Seed: seed}
+	return settings{Port: max(1, c.Port), GIDIndex: c.GIDIndex, Require: c.Require, MLID: c.MLID, Secured: c.Secured, Seed: seed}
 }
 
 func (c *Config) cases() []Case {

@@ -143,7 +143,7 @@ struct qp {
 	struct swr *sq;
 	int shead, scount, sbusy, unsignaled, est, last_wqe, async, running;
 	struct rqueue rq;
-	uint8_t groups[GROUPS][16];
+	struct { uint8_t gid[16]; uint16_t lid; } groups[GROUPS];
 	int ngroups;
 };
 
@@ -549,7 +549,8 @@ static int execute(struct qp *q, struct swr *w, uint64_t *bytes) {
 		if (w->wr.wr.ud.remote_qpn == MCAST_QPN) {
 			for (int i = 0; i < QPS; i++)
 				for (int g = 0; qps[i] && g < qps[i]->ngroups; g++)
-					if (!memcmp(qps[i]->groups[g], h->grh.dgid.raw, 16)) datagram(q, qps[i], w, data, len, h);
+					if (!memcmp(qps[i]->groups[g].gid, h->grh.dgid.raw, 16) && (h->port_num != IB || qps[i]->groups[g].lid == h->dlid))
+						datagram(q, qps[i], w, data, len, h);
 		} else if (find(w->wr.wr.ud.remote_qpn) && leads_here(h)) {
 			datagram(q, find(w->wr.wr.ud.remote_qpn), w, data, len, h);
 		}
@@ -1366,28 +1367,30 @@ int ibv_destroy_qp(struct ibv_qp *ibq) {
 	return 0;
 }
 
+/* Groups of InfiniBand have LIDs, and those of Ethernet have none. */
+static int has_lid(struct qp *q, uint16_t lid) { return q->a.port_num == IB ? lid >= 0xc000 && lid < 0xffff : !lid; }
+
 int ibv_attach_mcast(struct ibv_qp *ibq, const union ibv_gid *g, uint16_t lid) {
 	struct qp *q = (struct qp *)ibq;
-	(void)lid;
 	LOCK;
 	FAIL_INT("ibv_attach_mcast");
-	if (q->ngroups == GROUPS || q->qp.state == RESET) {
+	if (q->ngroups == GROUPS || q->qp.state == RESET || !has_lid(q, lid)) {
 		UNLOCK;
 		return q->ngroups == GROUPS ? ENOMEM : EINVAL;
 	}
-	memcpy(q->groups[q->ngroups++], g->raw, 16);
+	memcpy(q->groups[q->ngroups].gid, g->raw, 16);
+	q->groups[q->ngroups++].lid = lid;
 	UNLOCK;
 	return 0;
 }
 
 int ibv_detach_mcast(struct ibv_qp *ibq, const union ibv_gid *g, uint16_t lid) {
 	struct qp *q = (struct qp *)ibq;
-	(void)lid;
 	LOCK;
 	FAIL_INT("ibv_detach_mcast");
 	for (int i = 0; i < q->ngroups; i++)
-		if (!memcmp(q->groups[i], g->raw, 16)) {
-			memcpy(q->groups[i], q->groups[--q->ngroups], 16);
+		if (!memcmp(q->groups[i].gid, g->raw, 16) && q->groups[i].lid == lid) {
+			q->groups[i] = q->groups[--q->ngroups];
 			UNLOCK;
 			return 0;
 		}
