@@ -25,12 +25,14 @@ const (
 type endpoints struct {
 	local, remote netip.AddrPort
 	binding       *binding // the port that the ID has for itself, or nil
+	family                 // of the addresses
 }
 
 // binding is a port that an ID has, on one address or on all.
 type binding struct {
 	addr     netip.Addr // that the program has named
-	agents   []*agent   // of the devices that it is on; the binding has a use of each
+	family   family
+	agents   []*agent // of the devices that it is on; the binding has a use of each
 	claims   []claim
 	shared   bool      // the port is others' as well, if they share it too
 	follower *follower // of a binding to all addresses, or nil
@@ -94,7 +96,7 @@ func (b *binding) take(ps PortSpace, number uint16) error {
 	for i := range b.claims {
 		c := &b.claims[i]
 		if c.port == nil {
-			port, err := c.agent.connector.Claim(ps.connector(), c.addr, number, b.shared)
+			port, err := c.agent.connector.Claim(b.family.name(ps, c.addr, number), b.shared)
 			if isUnusable(err) {
 				unusable = err
 				continue
@@ -200,7 +202,7 @@ func portOf(random uint32) uint16 { return firstPort + uint16(random%(lastPort-f
 
 // bindTo returns the addresses that addr stands for, without a port on them yet.
 func (id *ID) bindTo(addr netip.Addr) (b *binding, err error) {
-	b = &binding{addr: addr, shared: id.options.reuseAddr}
+	b = &binding{addr: addr, family: id.family, shared: id.options.reuseAddr}
 	defer func() {
 		if err != nil {
 			b.release()
@@ -208,7 +210,7 @@ func (id *ID) bindTo(addr netip.Addr) (b *binding, err error) {
 		}
 	}()
 	if !addr.IsUnspecified() {
-		dev, err := id.ch.deviceOf(addr)
+		dev, err := id.deviceWith(addr)
 		if err != nil {
 			return b, err
 		}
@@ -246,12 +248,12 @@ func (b *binding) wants(a netip.Addr, afOnly bool) bool {
 	if !b.addr.IsUnspecified() {
 		return a == b.addr.WithZone("")
 	}
-	return b.addr.Is6() && !afOnly || a.Is4() == b.addr.Is4()
+	return b.family.ib || b.addr.Is6() && !afOnly || a.Is4() == b.addr.Is4()
 }
 
 // add adds those addresses of a device that are wanted.
 func (b *binding) add(dev *verbs.Device, afOnly bool) error {
-	addrs, err := connector.Addrs(dev)
+	addrs, err := b.family.addrs(dev)
 	if err != nil {
 		return err
 	}
@@ -327,7 +329,7 @@ func (id *ID) BindAddr(addr netip.AddrPort) error {
 // bind is BindAddr under id.mu.
 func (id *ID) bind(addr netip.AddrPort) error {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
-	if err := id.ch.checkBind(addr.Addr()); err != nil {
+	if err := id.ch.checkBind(addr.Addr()); err != nil && !id.ib {
 		return err
 	}
 	b, err := id.bindTo(addr.Addr())

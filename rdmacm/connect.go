@@ -35,23 +35,21 @@ func (id *ID) Connect(p *ConnParam) error {
 	const op = "connect"
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if err := id.expect(op, "call ResolveAddr and ResolveRoute first; after a failure make a new ID", stateRouteResolved); err != nil {
+	if err := id.expect(op, "call ResolveAddr and ResolveRoute first, and wait for EventRouteResolved; after a failure make a new ID", stateRouteResolved); err != nil {
 		return err
 	}
-	if id.remote.Port() == 0 {
+	if id.remote.Port() == 0 && id.service == 0 {
 		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "port 0 is no peer's port"))
 	}
-	if id.remote.Addr().IsMulticast() {
+	if !id.ib && id.remote.Addr().IsMulticast() {
 		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "%v is a multicast address: a group has no QP to ask for; EventMulticastJoin says how to send to it", id.remote.Addr()))
 	}
 	param := orDefault(p)
 	if err := id.prepare(&param); err != nil {
 		return id.error(op, err)
 	}
-	call := connector.Call{Type: id.qpType, Local: id.local, Remote: id.remote, Bound: id.binding != nil, TOS: id.options.tos, Params: connector.Params(param)}
-	if id.options.hasACK {
-		call.ACKTimeout = id.options.ackTimeout
-	}
+	call := id.call()
+	call.Params = connector.Params(param)
 	if err := id.offer(&call); err != nil {
 		return id.error(op, err)
 	}
@@ -66,6 +64,9 @@ func (id *ID) Connect(p *ConnParam) error {
 // prepare completes the parameters of Connect, or says why they do not go. The caller holds id.mu.
 func (id *ID) prepare(param *ConnParam) error {
 	room := id.agent.connector.Limits()
+	if id.ib { // without IP addresses before it
+		room.LookUp, room.Connect = MaxIBUDConnectData, MaxIBConnectData
+	}
 	if id.ps.datagram() {
 		return checkPrivateData(param.PrivateData, room.LookUp)
 	}

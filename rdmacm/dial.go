@@ -26,6 +26,11 @@ func Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Conn, error) {
 
 // Dial is the function Dial, from the address and the devices of d.
 func (d *Dialer) Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Conn, error) {
+	return d.dial(ctx, addr, c, func(id *ID) error { return id.ResolveAddr(d.LocalAddr, addr) })
+}
+
+// dial is Dial to a peer whose address the function to resolves.
+func (d *Dialer) dial(ctx context.Context, addr netip.AddrPort, c *Config, to func(*ID) error) (*Conn, error) {
 	config := c.orDefault()
 	ps, err := config.portSpace()
 	if err == nil {
@@ -35,12 +40,12 @@ func (d *Dialer) Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Con
 		return nil, opError("dial", d.LocalAddr, addr, err)
 	}
 	conn := newConn()
-	var resolved Event // the answer to ResolveAddr and ResolveRoute, which comes during the call
+	resolved := make(chan Event, 2) // the answers to ResolveAddr and ResolveRoute
 	conn.ch = &EventChannel{}
 	conn.ch.handle = func(ev Event) {
 		switch ev.Type {
 		case EventAddrResolved, EventAddrError, EventRouteResolved, EventRouteError:
-			resolved = ev
+			resolved <- ev
 		default:
 			conn.handle(ev)
 		}
@@ -52,28 +57,27 @@ func (d *Dialer) Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Con
 	if conn.id, err = NewID(conn.ch, ps); err != nil {
 		return nil, err
 	}
-	if err := conn.dial(ctx, d, addr, &config, &resolved); err != nil {
+	if err := conn.dial(ctx, d, to, &config, resolved); err != nil {
 		conn.Close()
 		return nil, opError("dial", conn.LocalAddr(), addr, err)
 	}
 	return conn, nil
 }
 
-func (c *Conn) dial(ctx context.Context, d *Dialer, addr netip.AddrPort, config *Config, resolved *Event) error {
+func (c *Conn) dial(ctx context.Context, d *Dialer, to func(*ID) error, config *Config, resolved <-chan Event) error {
 	if err := c.id.SetTOS(d.TOS); err != nil {
 		return err
 	}
 	if err := c.id.SetSecurity(config.Security); err != nil {
 		return err
 	}
-	if err := c.id.ResolveAddr(d.LocalAddr, addr); err != nil {
-		return err
-	}
-	if resolved.Err != nil {
-		return resolved.Err
-	}
-	if err := c.id.ResolveRoute(); err != nil {
-		return err
+	for _, step := range []func() error{func() error { return to(c.id) }, c.id.ResolveRoute} {
+		if err := step(); err != nil {
+			return err
+		}
+		if err := c.answered(ctx, resolved); err != nil {
+			return err
+		}
 	}
 	if err := c.setup(config); err != nil {
 		return err
@@ -82,6 +86,25 @@ func (c *Conn) dial(ctx context.Context, d *Dialer, addr netip.AddrPort, config 
 		return err
 	}
 	return c.await(ctx)
+}
+
+// answered waits for the answer to ResolveAddr or ResolveRoute.
+func (c *Conn) answered(ctx context.Context, resolved <-chan Event) error {
+	select {
+	case ev := <-resolved: // of most devices it is there by now
+		return ev.Err
+	default:
+	}
+	select {
+	case ev := <-resolved:
+		return ev.Err
+	case <-c.down:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.cause
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // setup makes the QP, and has the program prepare it.

@@ -224,7 +224,7 @@ func (f *follower) leave(a *agent) {
 // match makes the claims of one device those of its addresses. lost and found say whether addresses are served no more,
 // or from now on, and again that one is in the way of another program.
 func (f *follower) match(a *agent) (lost, found, again bool) {
-	addrs, err := connector.Addrs(a.dev)
+	addrs, err := f.b.family.addrs(a.dev)
 	if err != nil {
 		return false, false, false
 	}
@@ -270,7 +270,7 @@ func (f *follower) serve(a *agent, addr netip.Addr) (served, again bool) {
 		return false, false
 	}
 	number := id.local.Port()
-	port, err := a.connector.Claim(id.ps.connector(), addr, number, b.shared)
+	port, err := a.connector.Claim(b.family.name(id.ps, addr, number), b.shared)
 	if err == nil && id.state == stateListening {
 		if err = id.listenAt(a, port); err != nil {
 			port.Release()

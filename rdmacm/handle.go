@@ -38,7 +38,14 @@ func (id *ID) handle(ev connector.Event) {
 		id.checkQP()
 	case connector.Rejected:
 		id.rejected(&ev)
+	case connector.Routed:
+		id.routed(&ev)
 	case connector.Unreachable:
+		if id.state == stateRouting {
+			id.state = stateAddrResolved
+			id.report(id.failed(EventRouteError, opRoute, statusIO, ev.Err))
+			return
+		}
 		id.end(stateFailed)
 		cause := errNoAnswer
 		if ev.Err != nil {

@@ -40,6 +40,7 @@ const (
 	stateIdle idState = iota
 	stateBound
 	stateAddrResolved
+	stateRouting
 	stateRouteResolved
 	stateConnecting
 	stateResponded // the peer has accepted, and the program's QP is not ready
@@ -54,7 +55,7 @@ const (
 )
 
 var stateNames = [...]string{
-	stateIdle: "idle", stateBound: "bound", stateAddrResolved: "address resolved", stateRouteResolved: "route resolved",
+	stateIdle: "idle", stateBound: "bound", stateAddrResolved: "address resolved", stateRouting: "looking for a route", stateRouteResolved: "route resolved",
 	stateConnecting: "connecting", stateResponded: "answered by the peer", stateRequested: "requested", stateAccepting: "accepting",
 	stateConnected: "connected", stateDisconnecting: "disconnecting", stateDisconnected: "disconnected", stateFailed: "failed",
 	stateListening: "listening", stateClosed: "closed",
@@ -132,6 +133,9 @@ func (id *ID) Port() int {
 	if id.agent == nil {
 		return connector.DevicePort
 	}
+	if id.ib {
+		return connector.PortOfGID(id.agent.dev, id.local.Addr())
+	}
 	return connector.PortOf(id.agent.dev, id.local.Addr())
 }
 
@@ -160,7 +164,7 @@ func (id *ID) QP() *verbs.QP {
 // useAgent gives the ID its device, and one of the device's addresses. It takes over the caller's
 // use of the agent, which it releases after an error. The caller holds id.mu.
 func (id *ID) useAgent(a *agent, from netip.Addr) (err error) {
-	if id.conn, err = a.connector.NewConn(id.ps.connector(), from, id.handle); err != nil {
+	if id.conn, err = a.connector.NewConn(id.name(id.ps, from, id.local.Port()), id.handle); err != nil {
 		a.release()
 		return err
 	}

@@ -105,7 +105,7 @@ func (id *ID) requested(a *agent, r *connector.Request) func(connector.Event) {
 		a.release() // not the last: a listener has its agent. The last would wait for this goroutine.
 		return nil
 	}
-	child.ch = id.ch
+	child.ch, child.family = id.ch, id.family
 	a.add(child)
 	child.report(report)
 	return child.handle

@@ -37,6 +37,11 @@ func Listen(addr netip.AddrPort) (*Listener, error) { return new(ListenConfig).L
 
 // Listen is the function Listen, as c configures it.
 func (c *ListenConfig) Listen(addr netip.AddrPort) (*Listener, error) {
+	return c.listen(addr, func(id *ID) error { return id.BindAddr(addr) })
+}
+
+// listen is Listen at an address to which the function bind binds.
+func (c *ListenConfig) listen(addr netip.AddrPort, bind func(*ID) error) (*Listener, error) {
 	ps := PortSpaceTCP
 	if c.UC {
 		ps = PortSpaceIB
@@ -49,7 +54,7 @@ func (c *ListenConfig) Listen(addr netip.AddrPort) (*Listener, error) {
 	for _, step := range []func() error{
 		func() error { return l.id.SetReuseAddr(c.ReuseAddr) },
 		func() error { return l.id.SetAFOnly(c.AFOnly) },
-		func() error { return l.id.BindAddr(addr) },
+		func() error { return bind(l.id) },
 		func() error { return l.id.SetSecurity(c.Security) },
 		func() error { return l.id.Listen(c.Backlog) },
 	} {

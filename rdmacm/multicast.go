@@ -39,7 +39,7 @@ func (id *ID) JoinMulticast(to netip.Addr) error {
 		return id.error(opJoin, verbs.Errorf(verbs.ErrState, "the ID has no device: call ResolveAddr, or BindAddr with an address of one, first"))
 	case !to.IsMulticast():
 		return id.error(opJoin, verbs.Errorf(verbs.ErrInvalid, "%v is no multicast address", to))
-	case to.Is4() != id.local.Addr().Is4():
+	case !id.ib && to.Is4() != id.local.Addr().Is4():
 		return id.error(opJoin, verbs.Errorf(verbs.ErrInvalid, "group %v and the ID's address %v are of different IP versions", to, id.local.Addr()))
 	case id.groups.index(to) >= 0:
 		return id.error(opJoin, verbs.Errorf(verbs.ErrBusy, "the ID is a member of %v already", to))

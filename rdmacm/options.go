@@ -15,6 +15,7 @@ type options struct {
 	reuseAddr  bool
 	afOnly     bool
 	keepAlive  time.Duration
+	path       *PathRecord
 	security   *Security
 }
 

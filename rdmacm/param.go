@@ -14,6 +14,9 @@ const (
 	MaxRejectData    = connector.MaxRejectData  // 148
 	MaxUDConnectData = connector.MaxLookUpData  // 180
 	MaxUDAcceptData  = connector.MaxAnswerData  // 136, of Reject too
+
+	MaxIBConnectData   = connector.MaxIBConnectData // 92, of IDs with AF_IB: no IP addresses take room
+	MaxIBUDConnectData = connector.MaxIBLookUpData  // 216
 )
 
 // MaxResources asks for as many READs and atomics as the device can do at a time or, when

@@ -25,12 +25,21 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 	if err := id.expect(op, "an address is resolved once, first or after BindAddr", stateIdle, stateBound); err != nil {
 		return err
 	}
+	if id.ib {
+		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "the ID is bound to a GID and a service ID: use ResolveIB"))
+	}
+	return id.resolveAddr(op, src, dst)
+}
+
+// resolveAddr is ResolveAddr for either family of addresses. The caller holds id.mu.
+func (id *ID) resolveAddr(op string, src, dst netip.AddrPort) error {
 	if !dst.Addr().IsValid() {
 		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "the peer's address is empty"))
 	}
 	to := dst.Addr().Unmap()
 	id.remote = netip.AddrPortFrom(to, dst.Port())
 	switch {
+	case id.ib:
 	case to.IsMulticast() && !id.ps.datagram():
 		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "%v is a multicast address, and a connection has one peer: groups are for ID.JoinMulticast in %v", to, PortSpaceUDP))
 	case to == broadcastAddr:
@@ -40,7 +49,7 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 		if id.state != stateIdle && netip.AddrPortFrom(src.Addr().Unmap(), src.Port()) != id.local { // another try has the same one
 			return id.error(op, verbs.Errorf(verbs.ErrInvalid, "a source address for an ID that is bound already, to %v", id.local))
 		}
-		if from := src.Addr().Unmap(); from.Is4() != to.Is4() && !to.IsUnspecified() {
+		if from := src.Addr().Unmap(); !id.ib && from.Is4() != to.Is4() && !to.IsUnspecified() {
 			return id.error(op, verbs.Errorf(verbs.ErrInvalid, "source %v and destination %v are of different IP versions", from, to))
 		}
 	}
@@ -104,9 +113,10 @@ func (id *ID) resolve(src netip.AddrPort, to netip.Addr) error {
 	from := id.local.Addr()
 	if !from.IsValid() || from.IsUnspecified() {
 		var err error
-		if from, err = id.ch.source(to); err != nil {
+		if from, err = id.source(to); err != nil {
 			return err
 		}
+	} else if id.ib {
 	} else if to.Is4() && id.ch.onHost() {
 		if _, err := sourceFor(to); errors.Is(err, verbs.ErrInvalid) {
 			return err
@@ -114,11 +124,12 @@ func (id *ID) resolve(src netip.AddrPort, to netip.Addr) error {
 	}
 	if thisHost {
 		id.remote = netip.AddrPortFrom(from, id.remote.Port())
+	} else if id.ib {
 	} else if err := id.ch.checkWay(from, to); err != nil {
 		return err
 	}
 	if id.agent == nil {
-		dev, err := id.ch.deviceOf(inZoneOf(from, to))
+		dev, err := id.deviceWith(inZoneOf(from, to))
 		if err != nil {
 			return err
 		}
@@ -204,18 +215,4 @@ func (ch *EventChannel) checkWay(from, to netip.Addr) error {
 		return nil
 	}
 	return verbs.Errorf(ErrNoRoute, "from the loopback address %v no other host is reached, such as %v: use the device of another network interface", from, to)
-}
-
-// ResolveRoute finds the route to the resolved address (rdma_resolve_route). The answer is
-// EventRouteResolved or EventRouteError. On RoCE the network's routers decide, so the answer comes
-// at once.
-func (id *ID) ResolveRoute() error {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	if err := id.expect("resolve route", "call ResolveAddr first, and wait for EventAddrResolved", stateAddrResolved); err != nil {
-		return err
-	}
-	id.state = stateRouteResolved
-	id.report(Event{Type: EventRouteResolved})
-	return nil
 }

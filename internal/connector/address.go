@@ -65,11 +65,56 @@ func CheckAddr(dev *verbs.Device, addr netip.Addr) error {
 // PortOf returns the port of a device that has an address.
 func PortOf(dev *verbs.Device, addr netip.Addr) int {
 	if k, ok := kernelOf(dev); ok {
-		if port, err := portWith(dev, k, addr); err == nil {
-			return port
+		if at, err := portWith(dev, k, addr); err == nil {
+			return at.port
 		}
 	}
 	return DevicePort
+}
+
+// GIDs returns the addresses that the GIDs of a device stand for from which it can connect by AF_IB: those of InfiniBand,
+// or of RoCE v2.
+func GIDs(dev *verbs.Device) (addrs []netip.Addr, err error) {
+	err = eachPort(dev, func(port int) error {
+		es, err := dev.GIDs(port)
+		for _, e := range es {
+			if e.Type == gidType(dev, port) {
+				addrs = append(addrs, e.GID.Addr())
+			}
+		}
+		return err
+	})
+	return addrs, err
+}
+
+// gidType is the type of those GIDs of a port that name it to peers.
+func gidType(dev *verbs.Device, port int) verbs.GIDType {
+	if attr, err := dev.QueryPort(port); err == nil && attr.LinkLayer == verbs.LinkLayerInfiniBand {
+		return verbs.GIDTypeIB
+	}
+	return verbs.GIDTypeRoCEv2
+}
+
+// portWithGID returns the port of a device that has the GID of an address. It fails with ENODEV.
+func portWithGID(dev *verbs.Device, addr netip.Addr) (place, error) {
+	for _, typ := range []verbs.GIDType{verbs.GIDTypeRoCEv2, verbs.GIDTypeIB} {
+		if at, err := portAt(dev, addr, typ); err != nil || at.port > 0 {
+			return at, err
+		}
+	}
+	return place{}, verbs.Errorf(syscall.ENODEV, "device %s has no GID %v", dev.Name(), verbs.GIDFromAddr(addr))
+}
+
+// PortOfGID returns the port of a device that has the GID of an address.
+func PortOfGID(dev *verbs.Device, addr netip.Addr) int {
+	at, _ := portWithGID(dev, addr)
+	return max(at.port, DevicePort)
+}
+
+// CheckGID fails with ENODEV unless a device has the GID of an address.
+func CheckGID(dev *verbs.Device, addr netip.Addr) error {
+	_, err := portWithGID(dev, addr)
+	return err
 }
 
 // gidIndex returns where an address stands in a device's GID table, or ENODEV.
@@ -77,6 +122,11 @@ func gidIndex(dev *verbs.Device, addr netip.Addr) (int, error) { return gidAt(de
 
 // gidAt is gidIndex for a port of the device.
 func gidAt(dev *verbs.Device, port int, addr netip.Addr) (int, error) {
+	return gidOf(dev, port, addr, verbs.GIDTypeRoCEv2)
+}
+
+// gidOf is gidAt for GIDs of a type.
+func gidOf(dev *verbs.Device, port int, addr netip.Addr, typ verbs.GIDType) (int, error) {
 	attr, err := dev.QueryPort(port)
 	if err != nil {
 		return 0, err
@@ -87,11 +137,11 @@ func gidAt(dev *verbs.Device, port int, addr netip.Addr) (int, error) {
 		if err != nil && !errors.Is(err, verbs.ErrNotFound) {
 			return 0, verbs.Errorf(err, "read GID %d of device %s: %w", i, dev.Name(), err)
 		}
-		if err == nil && e.GID == gid && e.Type == verbs.GIDTypeRoCEv2 {
+		if err == nil && e.GID == gid && e.Type == typ {
 			return i, nil
 		}
 	}
-	return 0, verbs.Errorf(syscall.ENODEV, "device %s has no RoCE v2 GID of %v", dev.Name(), addr)
+	return 0, verbs.Errorf(syscall.ENODEV, "device %s has no %v GID of %v", dev.Name(), typ, addr)
 }
 
 // ahAttr describes the path from one of the device's addresses to another address.

@@ -1,7 +1,6 @@
 package connector
 
 import (
-	"cmp"
 	"errors"
 	"net/netip"
 	"time"
@@ -26,6 +25,7 @@ type ibConn struct {
 	sgid          int // of the QP's device; guarded by c.mu from Serve on
 	local, remote netip.AddrPort
 	path          cm.Path
+	route         PathRecord // of Route
 
 	// In the machine: one of the two, from Connect or from the request on.
 	ib     *cm.Conn
@@ -74,12 +74,12 @@ const UDQKey = 0x01234567
 const multicastQPN = 0xffffff
 
 // NewConn makes an end of a connection from an address of the device. handle takes its events.
-func (c *ibConnector) NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (Conn, error) {
-	sgid, err := gidIndex(c.dev, from)
+func (c *ibConnector) NewConn(from Name, handle func(Event)) (Conn, error) {
+	sgid, err := gidIndex(c.dev, from.Addr)
 	if err != nil {
 		return nil, err
 	}
-	return &ibConn{c: c, ps: ps, handle: handle, sgid: sgid, psn: c.newPSN()}, nil
+	return &ibConn{c: c, ps: from.PS, handle: handle, sgid: sgid, psn: c.newPSN()}, nil
 }
 
 // Serve says on which device the QP is. Without the call it is the connector's. Another Open of the same device
@@ -99,7 +99,7 @@ func (c *ibConn) Serve(dev *verbs.Device, from netip.Addr) error {
 // newPSN draws the PSN at which a peer is to begin.
 func (c *ibConnector) newPSN() verbs.PSN { return verbs.PSN(c.Random32() & uint32(wire.PSNMask)) }
 
-// Call has the parameters of Connect.
+// Call has the parameters of Route and Connect.
 type Call struct {
 	Type          verbs.QPType
 	Local, Remote netip.AddrPort
@@ -108,6 +108,11 @@ type Call struct {
 	MTU           verbs.MTU // the path MTU to ask for, unless less is known to get through; 0 stands for the port's active MTU
 	ACKTimeout    uint8     // code for both ends; 0 leaves it to the connector
 	Params        Params    // this end's; for UD only PrivateData counts
+
+	IB      bool        // the family is AF_IB
+	Service uint64      // of IB: the service ID that the peer is asked for
+	PKey    verbs.PKey  // of IB: that the path is to have, or 0 for the default
+	Path    *PathRecord // that the program has found itself, or nil
 }
 
 // Connect asks the peer for a connection. Replied, Established, Rejected or Unreachable follows.
@@ -115,11 +120,15 @@ type Call struct {
 func (c *ibConn) Connect(call *Call) error {
 	c.local, c.remote = call.Local, call.Remote
 	c.path = cm.Path{Local: call.Local.Addr().WithZone(""), Remote: call.Remote.Addr().WithZone(""), TrafficClass: call.TOS}
-	header := wire.IPCMHeader{Src: c.path.Local, Dst: c.path.Remote, SrcPort: call.Local.Port()}
-	data := append(header.AppendTo(nil), call.Params.PrivateData...)
+	service, data := call.Service, call.Params.PrivateData
+	if !call.IB {
+		header := wire.IPCMHeader{Src: c.path.Local, Dst: c.path.Remote, SrcPort: call.Local.Port()}
+		data = append(header.AppendTo(nil), data...)
+		service = wire.RDMAServiceID(uint16(c.ps), c.remote.Port())
+	}
 	if call.Type == verbs.QPTypeUD {
 		return c.c.do(func(now time.Duration) (err error) {
-			if c.lookup, err = c.c.machine.Resolve(now, c.path, cm.SIDRParams{Service: c.service(), PrivateData: data}); err == nil {
+			if c.lookup, err = c.c.machine.Resolve(now, c.path, cm.SIDRParams{Service: service, PrivateData: data}); err == nil {
 				c.lookup.User = c
 			}
 			return err
@@ -129,20 +138,19 @@ func (c *ibConn) Connect(call *Call) error {
 	if err != nil {
 		return err
 	}
-	usual := cmp.Or(call.MTU, attr.ActiveMTU)
+	usual := call.mtu(attr.ActiveMTU)
 	mtu := knownMTUs.limit(time.Now(), c.c.dev, c.path.Remote.Unmap(), usual)
 	params := cm.ConnectParams{
-		Service: c.service(),
+		Service: service,
 		Params:  c.params(call.Params),
 		MTU:     uint8(mtu), RetryCount: call.Params.RetryCount,
-		FlowLabel:      c.flowLabel(),
-		PacketLifetime: packetLifetime,
+		FlowLabel:      flowLabel(call),
+		PacketLifetime: lifetime(call),
 	}
 	params.UC = call.Type == verbs.QPTypeUC
 	params.PrivateData = data
 	if call.ACKTimeout > 0 {
 		params.ACKTimeout = call.ACKTimeout
-		params.PacketLifetime = max(1, call.ACKTimeout-1)
 	}
 	return c.c.do(func(now time.Duration) (err error) {
 		if mtu < usual {
@@ -154,15 +162,6 @@ func (c *ibConn) Connect(call *Call) error {
 		}
 		return err
 	})
-}
-
-// service is the ID of the service that the peer is asked for.
-func (c *ibConn) service() uint64 { return wire.RDMAServiceID(uint16(c.ps), c.remote.Port()) }
-
-// flowLabel computes the flow label from the ports, as Linux does.
-func (c *ibConn) flowLabel() uint32 {
-	const factor, mask = 31, 1<<20 - 1
-	return (uint32(c.local.Port())*factor + uint32(c.remote.Port())) & mask
 }
 
 // params turns this end's parameters into those of a REQ or REP.

@@ -113,6 +113,9 @@ const (
 	MaxRejectData  = wire.REJPrivateDataSize
 	MaxLookUpData  = wire.SIDRREQPrivateDataSize - wire.IPCMHeaderSize
 	MaxAnswerData  = wire.SIDRREPPrivateDataSize
+
+	MaxIBConnectData = wire.REQPrivateDataSize // of AF_IB
+	MaxIBLookUpData  = wire.SIDRREQPrivateDataSize
 )
 
 // MaxAcceptTime is how long an end that has accepted waits for the peer's word, at most.

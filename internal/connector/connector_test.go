@@ -56,7 +56,7 @@ func (e *end) handle(ev connector.Event) { e.events <- ev }
 // listen takes requests at a port until the test ends.
 func (e *end) listen(ps connector.PortSpace, number uint16) connector.Port {
 	e.t.Helper()
-	port, err := e.c.Claim(ps, e.addr, number, false)
+	port, err := e.c.Claim(connector.Name{PS: ps, Addr: e.addr, Port: number}, false)
 	e.ok(err)
 	e.ok(port.Listen(8, func(r *connector.Request) func(connector.Event) {
 		e.requests <- r
@@ -68,7 +68,7 @@ func (e *end) listen(ps connector.PortSpace, number uint16) connector.Port {
 // connect asks the other end's port for a connection.
 func (e *end) connect(other *end, typ verbs.QPType, ps connector.PortSpace, number uint16, p connector.Params) connector.Conn {
 	e.t.Helper()
-	conn, err := e.c.NewConn(ps, e.addr, e.handle)
+	conn, err := e.c.NewConn(connector.Name{PS: ps, Addr: e.addr}, e.handle)
 	e.ok(err)
 	e.ok(conn.Connect(&connector.Call{Type: typ, Local: netip.AddrPortFrom(e.addr, 40000), Remote: netip.AddrPortFrom(other.addr, number), TOS: testTOS, Params: p}))
 	return conn
@@ -184,7 +184,7 @@ func TestRefusals(t *testing.T) {
 		refused(9) // invalid transport, before anybody is asked
 		port.Release()
 
-		closing, err := b.c.Claim(tcp, b.addr, 7471, false)
+		closing, err := b.c.Claim(connector.Name{PS: tcp, Addr: b.addr, Port: 7471}, false)
 		b.ok(err)
 		b.ok(closing.Listen(8, func(*connector.Request) func(connector.Event) { return nil }))
 		a.connect(b, verbs.QPTypeRC, tcp, 7471, connector.Params{QPN: 5})
@@ -229,16 +229,16 @@ func lookUp(t *testing.T, a, b *end) {
 // TestClaim checks that a port has one owner, until it is released.
 func TestClaim(t *testing.T) {
 	between(t, func(t *testing.T, a, _ *end) {
-		port, err := a.c.Claim(tcp, a.addr, 7471, false)
+		port, err := a.c.Claim(connector.Name{PS: tcp, Addr: a.addr, Port: 7471}, false)
 		a.ok(err)
-		if _, err := a.c.Claim(tcp, a.addr, 7471, false); !errors.Is(err, syscall.EADDRINUSE) {
+		if _, err := a.c.Claim(connector.Name{PS: tcp, Addr: a.addr, Port: 7471}, false); !errors.Is(err, syscall.EADDRINUSE) {
 			t.Errorf("a second claim: got error %v, want %v", err, syscall.EADDRINUSE)
 		}
-		if _, err := a.c.Claim(tcp, netip.MustParseAddr("192.0.2.7"), 7471, false); !errors.Is(err, syscall.ENODEV) {
+		if _, err := a.c.Claim(connector.Name{PS: tcp, Addr: netip.MustParseAddr("192.0.2.7"), Port: 7471}, false); !errors.Is(err, syscall.ENODEV) {
 			t.Errorf("a claim at another host's address: got error %v, want %v", err, syscall.ENODEV)
 		}
 		port.Release()
-		port, err = a.c.Claim(tcp, a.addr, 7471, false)
+		port, err = a.c.Claim(connector.Name{PS: tcp, Addr: a.addr, Port: 7471}, false)
 		a.ok(err)
 		port.Release()
 	})

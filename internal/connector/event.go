@@ -45,6 +45,9 @@ const (
 
 	// NotJoined: Group cannot be joined, because of Err.
 	NotJoined
+
+	// Routed: the way to the peer is known.
+	Routed
 )
 
 // Event is a change of a Conn. The receiver may keep its slices.
@@ -55,7 +58,7 @@ type Event struct {
 	Reason   uint16 // a wire.RejReason or wire.SIDRStatus
 	Info     []byte // depends on the reason, such as the peer's MTU
 	TimedOut bool
-	Port     uint16 // of Established, where the network has the ports: that of this end, which may be another than was asked for; or 0
+	Port     uint16 // of Established and Routed, where the network has the ports: that of this end, which may be another than was asked for; or 0
 	Err      error  // of Rejected, Unreachable, Disconnected and NotJoined: the cause, where it is known
 	Group    netip.Addr
 

@@ -15,9 +15,9 @@ type Connector interface {
 	Serve(addr netip.Addr) error
 	// Claim takes a port, alone or with others who share it too. It fails with EADDRINUSE while somebody else has it in
 	// another way.
-	Claim(ps PortSpace, addr netip.Addr, port uint16, shared bool) (Port, error)
-	// NewConn makes an end of a connection from an address of the device. handle takes its events.
-	NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (Conn, error)
+	Claim(name Name, shared bool) (Port, error)
+	// NewConn makes an end of a connection from an address of the device, whatever the port. handle takes its events.
+	NewConn(from Name, handle func(Event)) (Conn, error)
 	// Limits returns the lengths of private data for which the device's transport has room.
 	Limits() Limits
 	// Random32 returns a random number.
@@ -46,6 +46,11 @@ type Conn interface {
 	// Serve says on which device the QP is: on the connector's, as without the call, or on another Open
 	// of the same device. Serve fails with ENODEV if the device does not have the address of this end.
 	Serve(dev *verbs.Device, from netip.Addr) error
+	// Route looks for the way to the peer. It returns true if the way is known by then. Otherwise Routed follows, or
+	// Unreachable, after which Route may be called again. Without the call Connect looks for the way.
+	Route(call *Call) (known bool, err error)
+	// Path returns the path of Route, or of a request. It fails with ErrNoPeer while there is none.
+	Path() (PathRecord, error)
 	// Connect asks the peer for a connection. Replied, Established, Rejected or Unreachable follows.
 	// For UD it asks which QP serves the peer's port. Then Found, NotFound or Unreachable follows.
 	Connect(call *Call) error

@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -69,25 +70,40 @@ func kernelAddrs(dev *verbs.Device, k KernelManaged) (addrs []netip.Addr, err er
 	return addrs, nil
 }
 
+// place is a device's port, and the P_Key of an address there.
+type place struct {
+	guid verbs.GUID
+	port int
+	pkey verbs.PKey
+}
+
 // portWith returns the port of a kernel's device that has an address: by its RoCE v2 GIDs or, failing these, by the
 // kernel's connection manager. It fails with ENODEV.
-func portWith(dev *verbs.Device, k KernelManaged, addr netip.Addr) (found int, err error) {
+func portWith(dev *verbs.Device, k KernelManaged, addr netip.Addr) (found place, err error) {
+	if found, err = portAt(dev, addr, verbs.GIDTypeRoCEv2); err != nil || found.port > 0 {
+		return found, err
+	}
+	if found, err = askKernel(dev, k, addr); err != nil {
+		return place{}, verbs.Errorf(syscall.ENODEV, "device %s has no address %v: %w", dev.Name(), addr, err)
+	}
+	return found, nil
+}
+
+// portAt returns the first port that has the GID of an address, of a type. It is 0 if there is none.
+func portAt(dev *verbs.Device, addr netip.Addr, typ verbs.GIDType) (found place, err error) {
 	err = eachPort(dev, func(port int) error {
-		switch _, err := gidAt(dev, port, addr); {
+		if found.port > 0 {
+			return nil
+		}
+		switch _, err := gidOf(dev, port, addr, typ); {
 		case err == nil:
-			found = port
+			found = place{port: port, pkey: wire.DefaultPKey}
 		case !errors.Is(err, syscall.ENODEV): // the port cannot be asked, which says nothing of the address
 			return err
 		}
 		return nil
 	})
-	if err != nil || found > 0 {
-		return found, err
-	}
-	if found, err = askKernel(dev, k, addr); err != nil {
-		return 0, verbs.Errorf(syscall.ENODEV, "device %s has no address %v: %w", dev.Name(), addr, err)
-	}
-	return found, nil
+	return found, err
 }
 
 // eachPort calls f for the ports of a device, until it fails.

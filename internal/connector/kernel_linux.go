@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -37,9 +38,9 @@ type kernelConnector struct {
 
 	mu    sync.Mutex
 	names uint64
-	ids   map[uint64]*kernelID // by name
-	ports map[netip.AddrPort]*kernelPort
-	conns map[*kernelConn]bool // with an ID
+	ids   map[uint64]*kernelID   // by name
+	ports map[Name][]*kernelPort // several where they share it
+	conns map[*kernelConn]bool   // with an ID
 }
 
 // kernelID is an ID of the kernel's.
@@ -77,33 +78,34 @@ func newKernel(dev *verbs.Device, k KernelManaged) (*kernelConnector, error) {
 		f.Close()
 		return nil, err
 	}
-	return &kernelConnector{dev: dev, kernel: k, guid: attr.NodeGUID, iwarp: dev.Info().Transport == verbs.TransportIWARP, file: f, raw: raw, ended: make(chan struct{}), ids: map[uint64]*kernelID{}, ports: map[netip.AddrPort]*kernelPort{}, conns: map[*kernelConn]bool{}}, nil
+	return &kernelConnector{dev: dev, kernel: k, guid: attr.NodeGUID, iwarp: dev.Info().Transport == verbs.TransportIWARP, file: f, raw: raw, ended: make(chan struct{}), ids: map[uint64]*kernelID{}, ports: map[Name][]*kernelPort{}, conns: map[*kernelConn]bool{}}, nil
 }
 
 // askKernel returns the port of a device from which the kernel would connect, if the device has the address. The kernel
 // knows the interfaces of iWARP and InfiniBand devices, whose GIDs have no IP addresses.
-func askKernel(dev *verbs.Device, k KernelManaged, addr netip.Addr) (int, error) {
+func askKernel(dev *verbs.Device, k KernelManaged, addr netip.Addr) (place, error) {
 	c, err := newKernel(dev, k)
 	if err != nil {
-		return 0, err
+		return place{}, err
 	}
 	defer c.file.Close()
 	id, err := c.create(wire.PortSpaceTCP, verbs.QPTypeRC, nil)
 	if err != nil {
-		return 0, err
+		return place{}, err
 	}
-	if err := id.bind(netip.AddrPortFrom(addr, 0)); err != nil {
-		return 0, err
+	defer id.destroy()
+	if err := id.bind(Name{PS: wire.PortSpaceTCP, Addr: addr}); err != nil {
+		return place{}, err
 	}
 	resp, err := id.query()
 	if err == nil && verbs.GUID(resp.NodeGUID) != c.guid {
 		err = verbs.Errorf(syscall.ENODEV, "the kernel has it for another device")
 	}
-	return int(resp.PortNum), err
+	return placeOf(&resp), err
 }
 
-func (id *kernelID) bind(at netip.AddrPort) error {
-	a, size := sockaddr(at)
+func (id *kernelID) bind(at Name) error {
+	a, size := sockaddrOf(at)
 	return id.c.do(uapi.CMBind, uapi.CMBindArg{ID: id.number, AddrSize: size, Addr: a})
 }
 
@@ -155,18 +157,25 @@ var responses = sync.Pool{New: func() any { return new([responseMost]byte) }}
 
 const responseMost = 512
 
-// call carries out a command, which command makes with the address of the response. resp is a pointer to the response, or nil.
-func (c *kernelConnector) call(number uint32, command func(at uint64) any, resp any) error {
+// command hands a command to the kernel, which has answered when the call returns. Tests have another kernel.
+var command = func(fd int, b []byte) error {
+	_, err := unix.Write(fd, b)
+	return err
+}
+
+// call carries out a command, which arg makes with the address of the response. resp is a pointer to the response, or nil.
+func (c *kernelConnector) call(number uint32, arg func(at uint64) any, resp any) error {
 	buf := responses.Get().(*[responseMost]byte)
 	defer responses.Put(buf)
 	size := 0
 	if resp != nil {
 		size = binary.Size(resp)
+		clear(buf[:size]) // what a kernel leaves out, as older ones do, is 0
 	}
-	body := uapi.Append(nil, command(uint64(uintptr(unsafe.Pointer(buf)))))
+	body := uapi.Append(nil, arg(uint64(uintptr(unsafe.Pointer(buf)))))
 	b := append(uapi.Append(nil, uapi.CMHeader{Cmd: number, In: uint16(len(body)), Out: uint16(size)}), body...)
 	var err error
-	if closed := c.raw.Control(func(fd uintptr) { _, err = unix.Write(int(fd), b) }); closed != nil {
+	if closed := c.raw.Control(func(fd uintptr) { err = command(int(fd), b) }); closed != nil {
 		return closed
 	}
 	if err != nil || resp == nil {
@@ -176,8 +185,8 @@ func (c *kernelConnector) call(number uint32, command func(at uint64) any, resp 
 }
 
 // do is call for a command without a response.
-func (c *kernelConnector) do(number uint32, command any) error {
-	return c.call(number, func(uint64) any { return command }, nil)
+func (c *kernelConnector) do(number uint32, arg any) error {
+	return c.call(number, func(uint64) any { return arg }, nil)
 }
 
 // create makes an ID.
@@ -228,11 +237,15 @@ func (c *kernelConnector) destroy(number uint32) {
 
 // set sets an option of the level OptionID.
 func (id *kernelID) set(option uint32, value []byte) error {
+	return id.setAt(uapi.OptionID, option, value)
+}
+
+func (id *kernelID) setAt(level, option uint32, value []byte) error {
 	buf := responses.Get().(*[responseMost]byte)
 	defer responses.Put(buf)
 	n := copy(buf[:], value)
 	at := uint64(uintptr(unsafe.Pointer(buf)))
-	return id.c.do(uapi.CMSetOption, uapi.CMSetOptionArg{OptVal: at, ID: id.number, Level: uapi.OptionID, OptName: option, OptLen: uint32(n)})
+	return id.c.do(uapi.CMSetOption, uapi.CMSetOptionArg{OptVal: at, ID: id.number, Level: level, OptName: option, OptLen: uint32(n)})
 }
 
 // addresses asks for the ends of an ID, and for the device that the ID has.
@@ -243,13 +256,11 @@ func (id *kernelID) addresses() (local, remote netip.AddrPort, on place, err err
 	}
 	local, err1 := addrOf(resp.SrcAddr[:])
 	remote, err2 := addrOf(resp.DstAddr[:])
-	return local, remote, place{verbs.GUID(resp.NodeGUID), int(resp.PortNum)}, errors.Join(err1, err2)
+	return local, remote, placeOf(&resp), errors.Join(err1, err2)
 }
 
-// place is a device's port.
-type place struct {
-	guid verbs.GUID
-	port int
+func placeOf(r *uapi.CMQueryAddrResp) place {
+	return place{verbs.GUID(r.NodeGUID), int(r.PortNum), verbs.PKey(r.PKey)}
 }
 
 func (id *kernelID) query() (resp uapi.CMQueryAddrResp, err error) {
@@ -259,8 +270,42 @@ func (id *kernelID) query() (resp uapi.CMQueryAddrResp, err error) {
 	return resp, err
 }
 
-// addrOf reads an address of the kernel's.
+// path asks for the path of an ID that has a route.
+func (id *kernelID) path() (PathRecord, error) {
+	var resp struct {
+		uapi.CMQueryPathResp
+		Path uapi.PathRecData
+	}
+	err := id.c.call(uapi.CMQuery, func(at uint64) any {
+		return uapi.CMQueryArg{Response: at, ID: id.number, Option: uapi.CMQueryPath}
+	}, &resp)
+	switch {
+	case err != nil:
+		return PathRecord{}, verbs.Errorf(err, "ask the kernel's connection manager for the path: %w", err)
+	case resp.NumPaths == 0:
+		return PathRecord{}, ErrNoPeer
+	}
+	p := resp.Path.Path()
+	return PathRecord{
+		SGID: p.SGID, DGID: p.DGID, SLID: p.SLID, DLID: p.DLID, FlowLabel: p.FlowLabel, HopLimit: p.HopLimit, TrafficClass: p.TrafficClass,
+		PKey: verbs.PKey(p.PKey), SL: p.SL, MTU: verbs.MTU(p.MTU), Rate: verbs.Rate(p.Rate), PacketLifetime: p.PacketLifeTime,
+	}, nil
+}
+
+// setPath gives an ID its path.
+func (id *kernelID) setPath(p *PathRecord) error {
+	u := uapi.PathRecord{
+		SGID: p.SGID, DGID: p.DGID, SLID: p.SLID, DLID: p.DLID, FlowLabel: p.FlowLabel, HopLimit: p.HopLimit, TrafficClass: p.TrafficClass,
+		PKey: uint16(p.PKey), SL: p.SL, MTU: uint8(p.MTU), Rate: uint8(p.Rate), PacketLifeTime: p.PacketLifetime,
+	}
+	return id.setAt(uapi.OptionIB, uapi.OptionIBPath, uapi.Append(nil, u.Data()))
+}
+
+// addrOf reads an address of the kernel's. One of AF_IB is the address that its GID stands for.
 func addrOf(b []byte) (netip.AddrPort, error) {
+	if gid, service, _, _, ok := uapi.ReadSockaddrIB(b); ok {
+		return netip.AddrPortFrom(verbs.GID(gid).Addr(), uint16(service)), nil
+	}
 	a, scope, err := uapi.Sockaddr(b)
 	if err == nil && scope != 0 && a.Addr().IsLinkLocalUnicast() {
 		zone := strconv.FormatUint(uint64(scope), 10)
@@ -270,6 +315,23 @@ func addrOf(b []byte) (netip.AddrPort, error) {
 		a = netip.AddrPortFrom(a.Addr().WithZone(zone), a.Port())
 	}
 	return a, err
+}
+
+// sockaddrOf writes the name of a port for the kernel.
+func sockaddrOf(n Name) (b uapi.SockaddrStorage, size uint16) {
+	if !n.IB {
+		return sockaddr(n.At())
+	}
+	return sockaddrIB(n.Addr, n.Service, 0)
+}
+
+// sockaddrIB writes a GID with a service ID for the kernel. Without a port the service ID names the port space alone.
+func sockaddrIB(addr netip.Addr, service uint64, pkey verbs.PKey) (b uapi.SockaddrStorage, size uint16) {
+	mask := uint64(uapi.ServiceMask)
+	if service&uapi.PortMask != 0 {
+		mask |= uapi.PortMask
+	}
+	return b, uint16(uapi.PutSockaddrIB(b[:], verbs.GIDFromAddr(addr), service, mask, uint16(cmp.Or(pkey, wire.DefaultPKey))))
 }
 
 // sockaddr writes an address for the kernel.
@@ -311,8 +373,7 @@ func (c *kernelConnector) Close() {
 // kernelPort is a port that an ID of the kernel's is bound to.
 type kernelPort struct {
 	id        *kernelID
-	ps        PortSpace
-	at        netip.AddrPort
+	name      Name
 	onRequest func(*Request) func(Event)
 	listens   bool
 	taken     bool // by a connection from the port, which the ID is then; guarded by c.mu
@@ -327,9 +388,12 @@ func typeOf(ps PortSpace) verbs.QPType {
 }
 
 // Claim implements Connector.
-func (c *kernelConnector) Claim(ps PortSpace, addr netip.Addr, port uint16, shared bool) (Port, error) {
-	p := &kernelPort{ps: ps, at: netip.AddrPortFrom(addr, port)}
-	id, err := c.create(ps, typeOf(ps), p.requested)
+func (c *kernelConnector) Claim(name Name, shared bool) (Port, error) {
+	if name.IB && c.iwarp {
+		return nil, errNoGIDs
+	}
+	p := &kernelPort{name: name}
+	id, err := c.create(name.PS, typeOf(name.PS), p.requested)
 	if err != nil {
 		return nil, err
 	}
@@ -338,15 +402,19 @@ func (c *kernelConnector) Claim(ps PortSpace, addr netip.Addr, port uint16, shar
 		err = id.set(uapi.OptionIDReuseAddr, binary.NativeEndian.AppendUint32(nil, 1))
 	}
 	if err == nil {
-		err = id.bind(p.at)
+		err = id.bind(name)
 	}
 	if err != nil {
 		id.destroy()
-		return nil, verbs.Errorf(err, "bind port %v in the kernel's connection manager: %w", p.at, err)
+		kind := err
+		if err == unix.EADDRINUSE {
+			kind = verbs.ErrBusy // by which those who want any port look for another
+		}
+		return nil, verbs.Errorf(kind, "bind port %v in the kernel's connection manager: %w", name.At(), err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ports[p.at] = p
+	c.ports[name] = append(c.ports[name], p)
 	return p, nil
 }
 
@@ -357,7 +425,7 @@ func (p *kernelPort) Own() error { return nil }
 func (p *kernelPort) Listen(backlog int, onRequest func(*Request) func(Event)) error {
 	p.onRequest = onRequest
 	if err := p.id.c.do(uapi.CMListen, uapi.CMListenArg{ID: p.id.number, Backlog: uint32(max(0, backlog))}); err != nil {
-		return verbs.Errorf(err, "listen at port %v in the kernel's connection manager: %w", p.at, err)
+		return verbs.Errorf(err, "listen at port %v in the kernel's connection manager: %w", p.name.At(), err)
 	}
 	p.id.c.mu.Lock()
 	defer p.id.c.mu.Unlock()
@@ -367,16 +435,21 @@ func (p *kernelPort) Listen(backlog int, onRequest func(*Request) func(Event)) e
 
 // Release implements Port.
 func (p *kernelPort) Release() {
-	c := p.id.c
-	c.mu.Lock()
-	if c.ports[p.at] == p {
-		delete(c.ports, p.at)
-	}
-	taken := p.taken
-	c.mu.Unlock()
-	if !taken {
+	if !p.id.c.drop(p) {
 		p.id.destroy()
 	}
+}
+
+// drop forgets a port. It reports whether a connection has taken the port's ID.
+func (c *kernelConnector) drop(p *kernelPort) (taken bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if left := slices.DeleteFunc(c.ports[p.name], func(q *kernelPort) bool { return q == p }); len(left) > 0 {
+		c.ports[p.name] = left
+	} else {
+		delete(c.ports, p.name)
+	}
+	return p.taken
 }
 
 // requested hands out a peer's request.
@@ -385,7 +458,7 @@ func (p *kernelPort) requested(ev *uapi.CMEventResp) {
 		return
 	}
 	c := p.id.c
-	conn := &kernelConn{c: c, ps: p.ps, typ: typeOf(p.ps), asked: true, state: "CONNECT"}
+	conn := &kernelConn{c: c, name: p.name, typ: typeOf(p.name.PS), asked: true, state: "CONNECT"}
 	if err := conn.come(ev.ID); err != nil {
 		conn.Close() // which says no
 		return

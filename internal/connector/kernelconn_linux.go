@@ -18,99 +18,53 @@ import (
 // kernelConn is one end of a connection that the kernel's connection manager makes.
 type kernelConn struct {
 	c     *kernelConnector
-	ps    PortSpace
-	typ   verbs.QPType // from Connect or the request on
-	asked bool         // by the peer
-	from  netip.Addr   // of NewConn
-	port  int          // of the device: the port that has from
+	name  Name  // of NewConn, or of the listener
+	asked bool  // by the peer
+	at    place // of the device: the port that has the address
 
 	groups kernelGroups
 
 	mu            sync.Mutex
 	handle        func(Event)
-	id            *kernelID // nil before Connect
+	id            *kernelID // nil before Route
+	typ           verbs.QPType
 	call          Call
+	connects      bool // Connect was called, and CONNECT is due once there is a route
 	local, remote netip.AddrPort
 	state         string
 	closed        bool
 }
 
-// resolveTime is how long the kernel looks for the peer's link address, and for the route, in ms. rdma-core's programs
-// give it as long.
-const resolveTime = 2000
-
-// NewConn implements Connector. The ID comes with Connect, which knows the type of QP.
-func (c *kernelConnector) NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (Conn, error) {
-	port, err := portWith(c.dev, c.kernel, from)
+// NewConn implements Connector. The ID comes with Route, which knows the type of QP.
+func (c *kernelConnector) NewConn(from Name, handle func(Event)) (Conn, error) {
+	var at place
+	var err error
+	switch {
+	case !from.IB:
+		at, err = portWith(c.dev, c.kernel, from.Addr)
+	case c.iwarp:
+		err = errNoGIDs
+	default:
+		at, err = portWithGID(c.dev, from.Addr)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &kernelConn{c: c, ps: ps, from: from, port: port, handle: handle}, nil
+	return &kernelConn{c: c, name: from, typ: typeOf(from.PS), at: at, handle: handle}, nil
 }
 
 // Serve implements Conn. The kernel's QPs are of the one device, however often it is open.
 func (c *kernelConn) Serve(dev *verbs.Device, from netip.Addr) error {
-	if dev == c.c.dev && from == c.from { // NewConn has looked, and a card's GID table is long
+	if dev == c.c.dev && from == c.name.Addr { // NewConn has looked, and a card's GID table is long
 		return nil
 	}
 	if _, ok := kernelOf(dev); !ok {
 		return verbs.Errorf(syscall.ENODEV, "device %s is not the kernel's", dev.Name())
 	}
+	if c.name.IB {
+		return CheckGID(dev, from)
+	}
 	return CheckAddr(dev, from)
-}
-
-// Connect implements Conn: RESOLVE_ADDR, RESOLVE_ROUTE and CONNECT follow one another, each with the event of the one before.
-func (c *kernelConn) Connect(call *Call) error {
-	id, bound, err := c.take(call)
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	c.id, c.call, c.typ, c.local, c.remote, c.state = id, *call, call.Type, call.Local, call.Remote, "ADDR_QUERY"
-	c.mu.Unlock()
-	c.c.count(c, true)
-	if call.TOS != 0 {
-		err = id.set(uapi.OptionIDTOS, []byte{call.TOS})
-	}
-	if call.ACKTimeout != 0 && call.Type != verbs.QPTypeUD {
-		err = errors.Join(err, id.set(uapi.OptionIDACKTimeout, []byte{call.ACKTimeout}))
-	}
-	if err == nil {
-		arg := uapi.CMResolveAddrArg{ID: id.number, TimeoutMs: resolveTime}
-		arg.DstAddr, arg.DstSize = sockaddr(call.Remote)
-		if !bound { // the port is a number, and may be by chance that of a listener
-			arg.SrcAddr, arg.SrcSize = sockaddr(netip.AddrPortFrom(call.Local.Addr(), 0))
-		}
-		err = c.c.do(uapi.CMResolveAddr, arg)
-	}
-	if err != nil {
-		c.mu.Lock()
-		c.id = nil
-		c.mu.Unlock()
-		c.c.count(c, false)
-		id.destroy()
-		return verbs.Errorf(err, "resolve %v in the kernel's connection manager: %w", call.Remote, err)
-	}
-	return nil
-}
-
-// take makes the connection's ID, or takes that of its port over.
-func (c *kernelConn) take(call *Call) (id *kernelID, bound bool, err error) {
-	k := c.c
-	if call.Bound {
-		k.mu.Lock()
-		if p := k.ports[call.Local]; p != nil && !p.listens && !p.taken {
-			p.taken = true
-			id = p.id
-			id.handle = c.event
-		}
-		k.mu.Unlock()
-		if id != nil {
-			return id, true, nil
-		}
-	}
-	id, err = k.create(c.ps, call.Type, c.event)
-	return id, false, err
 }
 
 // come makes the connection one that a peer has asked for, by a number of the kernel's.
@@ -125,7 +79,8 @@ func (c *kernelConn) come(number uint32) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.local, c.remote, c.from, c.port = local, remote, local.Addr(), on.port
+	c.local, c.remote, c.at = local, remote, on
+	c.name.Addr = local.Addr() // of the listener's it may be any
 	return err
 }
 
@@ -142,27 +97,21 @@ func (c *kernelConn) hear(handle func(Event)) {
 func (c *kernelConn) event(ev *uapi.CMEventResp) {
 	c.mu.Lock()
 	id, call := c.id, &c.call
-	if c.closed {
+	if c.closed || id == nil || id.name != ev.UID {
 		c.mu.Unlock()
 		return
 	}
 	c.mu.Unlock()
 	switch ev.Event {
 	case uapi.CMEventAddrResolved:
-		_, _, on, err := id.addresses()
-		if err == nil && on.guid != c.c.guid {
-			err = verbs.Errorf(syscall.ENODEV, "the way to %v leads by another device than %s", call.Remote, c.c.dev.Name())
-		}
-		if err == nil {
-			c.become("ROUTE_QUERY")
-			err = c.c.do(uapi.CMResolveRoute, uapi.CMResolveRouteArg{ID: id.number, TimeoutMs: resolveTime})
-		}
-		c.failed(err)
+		c.addrResolved(id, call)
 	case uapi.CMEventRouteResolved:
-		c.become("CONNECT")
-		c.failed(c.c.do(uapi.CMConnect, uapi.CMConnectArg{ConnParam: userParams(&call.Params), ID: id.number}))
-	case uapi.CMEventAddrError, uapi.CMEventRouteError, uapi.CMEventConnectError:
-		c.failed(verbs.Errorf(statusErr(ev), "the kernel finds no way to %v: %w", c.remote, statusErr(ev)))
+		c.routeResolved(id, call)
+	case uapi.CMEventAddrError, uapi.CMEventRouteError:
+		c.failed(verbs.Errorf(statusErr(ev), "the kernel finds no way to %v: %w", call.Remote, statusErr(ev)))
+	case uapi.CMEventConnectError:
+		c.become("CLOSED")
+		c.report(Event{Kind: Unreachable, Err: verbs.Errorf(statusErr(ev), "the kernel cannot connect to %v: %w", call.Remote, statusErr(ev))})
 	case uapi.CMEventUnreachable:
 		c.become("CLOSED")
 		if s := int32(ev.Status); c.typ == verbs.QPTypeUD && s > 0 {
@@ -242,28 +191,28 @@ func (c *kernelConn) report(ev Event) {
 // failed reports that there is no way to the peer, unless err is nil.
 func (c *kernelConn) failed(err error) {
 	if err != nil {
-		c.become("CLOSED")
+		c.lose()
 		c.report(Event{Kind: Unreachable, Err: err})
 	}
 }
 
-// number returns the kernel's number of the connection's ID.
-func (c *kernelConn) number() (uint32, error) {
+// used returns the connection's ID, if it is in use.
+func (c *kernelConn) used() (*kernelID, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.id == nil || c.closed {
-		return 0, ErrState
+		return nil, ErrState
 	}
-	return c.id.number, nil
+	return c.id, nil
 }
 
 // do carries out a command for the connection's ID. A command that the ID's state does not allow fails with ErrState.
-func (c *kernelConn) do(number uint32, command func(id uint32) any) error {
-	id, err := c.number()
+func (c *kernelConn) do(number uint32, arg func(id *kernelID) any) error {
+	id, err := c.used()
 	if err != nil {
 		return err
 	}
-	err = c.c.do(number, command(id))
+	err = c.c.do(number, arg(id))
 	if err == unix.EINVAL || err == unix.EISCONN || err == unix.ENOTCONN {
 		return ErrState
 	}
@@ -282,12 +231,14 @@ func (c *kernelConn) Accept(p Params) error {
 	c.mu.Lock()
 	c.call.Params.QPN = p.QPN
 	c.mu.Unlock()
-	return c.do(uapi.CMAccept, func(id uint32) any { return uapi.CMAcceptArg{UID: c.id.name, ConnParam: userParams(&p), ID: id} })
+	return c.do(uapi.CMAccept, func(id *kernelID) any {
+		return uapi.CMAcceptArg{UID: id.name, ConnParam: userParams(&p), ID: id.number}
+	})
 }
 
 // Ready implements Conn. The kernel has no room for a confirmation.
 func (c *kernelConn) Ready([]byte) error {
-	err := c.do(uapi.CMAccept, func(id uint32) any { return uapi.CMAcceptArg{UID: c.id.name, ID: id} })
+	err := c.do(uapi.CMAccept, func(id *kernelID) any { return uapi.CMAcceptArg{UID: id.name, ID: id.number} })
 	if err == nil {
 		c.become("ESTABLISHED")
 	}
@@ -296,8 +247,8 @@ func (c *kernelConn) Ready([]byte) error {
 
 // Reject implements Conn.
 func (c *kernelConn) Reject(privateData []byte) error {
-	return c.do(uapi.CMReject, func(id uint32) any {
-		arg := uapi.CMRejectArg{ID: id}
+	return c.do(uapi.CMReject, func(id *kernelID) any {
+		arg := uapi.CMRejectArg{ID: id.number}
 		arg.PrivateDataLen = uint8(copy(arg.PrivateData[:], privateData))
 		return arg
 	})
@@ -308,12 +259,12 @@ func (c *kernelConn) RejectFor(wire.RejReason, []byte) error { return c.Reject(n
 
 // Established implements Conn.
 func (c *kernelConn) Established() error {
-	return c.do(uapi.CMNotify, func(id uint32) any { return uapi.CMNotifyArg{ID: id, Event: uint32(verbs.EventCommEst)} })
+	return c.do(uapi.CMNotify, func(id *kernelID) any { return uapi.CMNotifyArg{ID: id.number, Event: uint32(verbs.EventCommEst)} })
 }
 
 // Disconnect implements Conn.
 func (c *kernelConn) Disconnect() error {
-	err := c.do(uapi.CMDisconnect, func(id uint32) any { return uapi.CMDisconnectArg{ID: id} })
+	err := c.do(uapi.CMDisconnect, func(id *kernelID) any { return uapi.CMDisconnectArg{ID: id.number} })
 	if errors.Is(err, ErrState) {
 		return nil
 	}
@@ -324,7 +275,7 @@ func (c *kernelConn) Disconnect() error {
 func (c *kernelConn) Close() {
 	c.mu.Lock()
 	id, closed := c.id, c.closed
-	c.closed, c.handle = true, nil
+	c.closed, c.handle, c.id = true, nil, nil
 	c.mu.Unlock()
 	if id != nil && !closed {
 		c.c.count(c, false)
@@ -350,11 +301,11 @@ func (c *kernelConn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, v
 		}
 		return a, verbs.MaskState, nil
 	}
-	id, err := c.number()
+	id, err := c.used()
 	var u uapi.QPAttr
 	if err == nil {
 		err = c.c.call(uapi.CMInitQPAttr, func(at uint64) any {
-			return uapi.CMInitQPAttrArg{Response: at, ID: id, QPState: uint32(to)}
+			return uapi.CMInitQPAttrArg{Response: at, ID: id.number, QPState: uint32(to)}
 		}, &u)
 	}
 	switch {
@@ -364,7 +315,11 @@ func (c *kernelConn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, v
 	case to != verbs.QPStateInit:
 		return a, 0, ErrNoPeer
 	}
-	a.Port = max(c.port, DevicePort)
+	c.mu.Lock()
+	at := c.at
+	c.mu.Unlock()
+	a.Port = max(at.port, DevicePort)
+	a.PKeyIndex = c.c.pkeyIndex(at)
 	mask := verbs.MaskState | verbs.MaskPKeyIndex | verbs.MaskPort
 	if typ == verbs.QPTypeUD {
 		a.QKey = UDQKey
@@ -375,6 +330,21 @@ func (c *kernelConn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, v
 		mask &^= verbs.MaskPKeyIndex
 	}
 	return a, mask | verbs.MaskAccessFlags, nil
+}
+
+// pkeyIndex returns where the P_Key of a place stands in its port's table. It is 0 for one that the table lacks: the kernel
+// says so when it connects.
+func (c *kernelConnector) pkeyIndex(at place) int {
+	if at.pkey == 0 || at.pkey == wire.DefaultPKey {
+		return 0
+	}
+	attr, err := c.dev.QueryPort(at.port)
+	for i := 0; err == nil && i < attr.PKeyTableLen; i++ {
+		if k, err := c.dev.PKey(at.port, i); err == nil && k == at.pkey {
+			return i
+		}
+	}
+	return 0
 }
 
 // attrOf reads attributes of the kernel's. Each MR has access flags of its own, so the QP's are wide.
@@ -416,9 +386,11 @@ func (c *kernelConnector) CMIDs() []verbs.CMID {
 func (c *kernelConnector) listed() (conns, ports []verbs.CMID) {
 	c.mu.Lock()
 	list := slices.Collect(maps.Keys(c.conns))
-	for at, p := range c.ports {
-		if p.listens {
-			ports = append(ports, verbs.CMID{State: "LISTEN", Local: at})
+	for name, shared := range c.ports {
+		for _, p := range shared {
+			if p.listens {
+				ports = append(ports, verbs.CMID{State: "LISTEN", Local: name.At()})
+			}
 		}
 	}
 	c.mu.Unlock()

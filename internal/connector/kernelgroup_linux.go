@@ -27,10 +27,10 @@ func (c *kernelConn) Join(group netip.Addr, tos uint8) (*Datagram, error) {
 		return nil, ErrState
 	}
 	if err := g.open(c, tos); err != nil {
-		return nil, verbs.Errorf(err, "bind %v in the kernel's connection manager: %w", c.from, err)
+		return nil, verbs.Errorf(err, "bind %v in the kernel's connection manager: %w", c.name.Addr, err)
 	}
 	name := c.c.name(0, func(ev *uapi.CMEventResp) { c.groupEvent(group, ev) })
-	if err := name.join(g.member, group.WithZone(c.from.Zone())); err != nil {
+	if err := name.join(g.member, c.name.IB, group.WithZone(c.name.Addr.Zone())); err != nil {
 		name.forget()
 		return nil, verbs.Errorf(err, "join %v by the kernel's connection manager: %w", group, err)
 	}
@@ -39,11 +39,15 @@ func (c *kernelConn) Join(group netip.Addr, tos uint8) (*Datagram, error) {
 }
 
 // join makes a member one of a group, which gets the name's number.
-func (id *kernelID) join(member *kernelID, group netip.Addr) error {
+func (id *kernelID) join(member *kernelID, ib bool, group netip.Addr) error {
 	var resp uapi.CMCreateResp
 	err := id.c.call(uapi.CMJoinMcast, func(at uint64) any {
 		arg := uapi.CMJoinMcastArg{Response: at, UID: id.name, ID: member.number}
-		arg.Addr, arg.AddrSize = sockaddr(netip.AddrPortFrom(group, 0))
+		if ib {
+			arg.Addr, arg.AddrSize = sockaddrIB(group, 0, 0)
+		} else {
+			arg.Addr, arg.AddrSize = sockaddr(netip.AddrPortFrom(group, 0))
+		}
 		return arg
 	}, &resp)
 	id.number = resp.ID
@@ -55,7 +59,7 @@ func (g *kernelGroups) open(c *kernelConn, tos uint8) error {
 	if g.member != nil {
 		return nil
 	}
-	id, err := c.c.create(c.ps, verbs.QPTypeUD, func(*uapi.CMEventResp) {})
+	id, err := c.c.create(c.name.PS, verbs.QPTypeUD, func(*uapi.CMEventResp) {})
 	if err != nil {
 		return err
 	}
@@ -63,7 +67,9 @@ func (g *kernelGroups) open(c *kernelConn, tos uint8) error {
 		err = id.set(uapi.OptionIDTOS, []byte{tos})
 	}
 	if err == nil {
-		err = id.bind(netip.AddrPortFrom(c.from, 0))
+		name := c.name
+		name.Port, name.Service = 0, name.Service&uapi.ServiceMask
+		err = id.bind(name)
 	}
 	if err != nil {
 		id.destroy()

@@ -14,13 +14,36 @@ import (
 // PortSpace says whose ports are meant. Its values are those of rdmacm.PortSpace.
 type PortSpace uint16
 
+// Name is what a port is called: a number of a port space at an address or, of the address family AF_IB, a service ID
+// at a GID.
+type Name struct {
+	PS   PortSpace
+	Addr netip.Addr // that the GID stands for
+	Port uint16     // of IB the low bits of the service ID
+
+	IB      bool   // the messages say nothing of IP addresses
+	Service uint64 // of IB
+}
+
+// At returns the address and port.
+func (n Name) At() netip.AddrPort { return netip.AddrPortFrom(n.Addr, n.Port) }
+
+// service returns the service ID.
+func (n Name) service() uint64 {
+	if n.IB {
+		return n.Service
+	}
+	return wire.RDMAServiceID(uint16(n.PS), n.Port)
+}
+
+// errNoGIDs is the error for AF_IB on iWARP.
+var errNoGIDs = verbs.Errorf(verbs.ErrUnsupported, "iWARP has no GIDs and no service IDs: use IP addresses and ports")
+
 // ibPort is a port of a port space on one of the device's addresses. It has one owner at a time among
 // all programs of the host.
 type ibPort struct {
 	c         *ibConnector
-	ps        PortSpace
-	addr      netip.Addr
-	port      uint16
+	name      Name
 	own       func() error // of a port that is shared, or nil
 	free      func()
 	onRequest func(*Request) func(Event)
@@ -39,12 +62,12 @@ func (c *ibConnector) Serve(addr netip.Addr) error {
 
 // Claim takes a port. It fails with EADDRINUSE and verbs.ErrBusy while somebody else has it in another way, and with the
 // link's error where the device cannot receive at the address.
-func (c *ibConnector) Claim(ps PortSpace, addr netip.Addr, port uint16, shared bool) (Port, error) {
-	sgid, err := gidIndex(c.dev, addr)
+func (c *ibConnector) Claim(name Name, shared bool) (Port, error) {
+	sgid, err := gidIndex(c.dev, name.Addr)
 	if err != nil {
 		return nil, err
 	}
-	service := wire.RDMAServiceID(uint16(ps), port)
+	service := name.service()
 	var own func() error
 	var free func()
 	if shared {
@@ -55,7 +78,7 @@ func (c *ibConnector) Claim(ps PortSpace, addr netip.Addr, port uint16, shared b
 	if err != nil {
 		return nil, inUse(err)
 	}
-	return &ibPort{c: c, ps: ps, addr: addr, port: port, own: own, free: free}, nil
+	return &ibPort{c: c, name: name, own: own, free: free}, nil
 }
 
 // inUse makes an error EADDRINUSE if somebody else has a port.
@@ -84,7 +107,7 @@ func (p *ibPort) Own() error {
 func (p *ibPort) Listen(backlog int, onRequest func(*Request) func(Event)) error {
 	p.onRequest = onRequest
 	return p.c.do(func(time.Duration) (err error) {
-		if p.listener, err = p.c.machine.Listen(wire.RDMAServiceID(uint16(p.ps), p.port), p.addr, backlog); err == nil {
+		if p.listener, err = p.c.machine.Listen(p.name.service(), p.name.Addr, backlog); err == nil {
 			p.listener.User = p
 		}
 		return err
@@ -166,19 +189,24 @@ func (p *ibPort) read(ev *cm.Event) (*Request, refusal) {
 	if ev.SIDR != nil {
 		data = ev.PrivateData
 	}
-	h, err := wire.DecodeIPCMHeader(data)
-	if err != nil || h.Dst.Unmap() != ev.Path.Local {
-		// The request is not for IP addresses, or not for ours. Linux answers so.
-		return nil, refusal{reason: wire.RejConsumerDefined}
+	remote := netip.AddrPortFrom(ev.Path.Remote, 0) // of IB nobody says from which service
+	if !p.name.IB {
+		h, err := wire.DecodeIPCMHeader(data)
+		if err != nil || h.Dst.Unmap() != ev.Path.Local {
+			// The request is not for IP addresses, or not for ours. Linux answers so.
+			return nil, refusal{reason: wire.RejConsumerDefined}
+		}
+		remote = netip.AddrPortFrom(h.Src.Unmap(), h.SrcPort)
+		data = data[wire.IPCMHeaderSize:]
 	}
 	sgid, err := gidIndex(p.c.dev, ev.Path.Local)
 	if err != nil {
 		return nil, refusal{reason: wire.RejInvalidGID}
 	}
 	conn := &ibConn{
-		c: p.c, ps: p.ps, sgid: sgid, psn: p.c.newPSN(),
-		local:  netip.AddrPortFrom(h.Dst.Unmap(), p.port),
-		remote: netip.AddrPortFrom(h.Src.Unmap(), h.SrcPort),
+		c: p.c, ps: p.name.PS, sgid: sgid, psn: p.c.newPSN(),
+		local:  netip.AddrPortFrom(ev.Path.Local, p.name.Port),
+		remote: remote,
 		path:   ev.Path,
 	}
 	r := &Request{Conn: conn, Type: verbs.QPTypeUD, Local: conn.local, Remote: conn.remote, TOS: ev.Path.TrafficClass}
@@ -194,13 +222,13 @@ func (p *ibPort) read(ev *cm.Event) (*Request, refusal) {
 		r.Params.RetryCount = ev.Request.RetryCount
 	}
 	p.c.hold(func() { conn.answers(ev) })
-	r.Params.PrivateData = data[wire.IPCMHeaderSize:]
+	r.Params.PrivateData = data
 	return r, refusal{}
 }
 
 // check returns why no QP of the device could serve the connection that a peer asks for.
 func (p *ibPort) check(ev *cm.Event) refusal {
-	if ev.Params.UC && p.ps != wire.PortSpaceIB {
+	if ev.Params.UC && p.name.PS != wire.PortSpaceIB {
 		return refusal{reason: wire.RejInvalidTransportType}
 	}
 	attr, err := p.c.dev.QueryPort(DevicePort)

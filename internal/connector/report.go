@@ -66,7 +66,7 @@ func (c *ibConnector) CMIDs() (list []verbs.CMID) {
 	}, func(l *cm.Listener) {
 		id := verbs.CMID{State: "LISTEN", Local: netip.AddrPortFrom(l.Local(), 0)}
 		if p, ok := l.User.(*ibPort); ok {
-			id.Local = netip.AddrPortFrom(p.addr, p.port)
+			id.Local = p.name.At()
 		}
 		list = append(list, id)
 	})

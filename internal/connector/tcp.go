@@ -182,14 +182,17 @@ const portSpaceUDP PortSpace = 0x0111
 func (c *tcpConnector) Serve(netip.Addr) error { return nil }
 
 // Claim implements Connector. Ports are those of the host's TCP.
-func (c *tcpConnector) Claim(ps PortSpace, addr netip.Addr, port uint16, shared bool) (Port, error) {
-	if ps == portSpaceUDP {
+func (c *tcpConnector) Claim(name Name, shared bool) (Port, error) {
+	switch {
+	case name.IB:
+		return nil, errNoGIDs
+	case name.PS == portSpaceUDP:
 		return nil, errDatagrams
 	}
-	if err := checkAddr(c.dev, c.carrier, addr); err != nil {
+	if err := checkAddr(c.dev, c.carrier, name.Addr); err != nil {
 		return nil, err
 	}
-	at := netip.AddrPortFrom(addr, port)
+	at := name.At()
 	p, err := c.carrier.Claim(at, shared)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		err = verbs.Errorf(verbs.ErrBusy, "%w", err)
@@ -200,7 +203,7 @@ func (c *tcpConnector) Claim(ps PortSpace, addr netip.Addr, port uint16, shared 
 	c.mu.Lock()
 	c.claims[at] = append(c.claims[at], p)
 	c.mu.Unlock()
-	return &tcpPort{c: c, ps: ps, at: at, p: p}, nil
+	return &tcpPort{c: c, ps: name.PS, at: at, p: p}, nil
 }
 
 // claimed returns the port that is claimed at an address, or nil. Of those who share it, one is as good as another to

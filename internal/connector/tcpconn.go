@@ -68,11 +68,14 @@ func (c *tcpConn) become(s tcpState) {
 }
 
 // NewConn implements Connector.
-func (c *tcpConnector) NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (Conn, error) {
-	if err := checkAddr(c.dev, c.carrier, from); err != nil {
+func (c *tcpConnector) NewConn(from Name, handle func(Event)) (Conn, error) {
+	if from.IB {
+		return nil, errNoGIDs
+	}
+	if err := checkAddr(c.dev, c.carrier, from.Addr); err != nil {
 		return nil, err
 	}
-	return &tcpConn{c: c, carrier: c.carrier, ps: ps, handle: handle}, nil
+	return &tcpConn{c: c, carrier: c.carrier, ps: from.PS, handle: handle}, nil
 }
 
 // hear has f take the events of a connection that a peer has asked for, unless it is closed by now.

@@ -241,7 +241,7 @@ func TestTCPReset(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	a.ok(err)
 	defer l.Close()
-	conn, err := a.c.NewConn(tcp, a.addr, a.handle)
+	conn, err := a.c.NewConn(connector.Name{PS: tcp, Addr: a.addr}, a.handle)
 	a.ok(err)
 	defer conn.Close()
 	a.ok(conn.Connect(&connector.Call{Type: verbs.QPTypeRC, Local: netip.AddrPortFrom(a.addr, 40000),

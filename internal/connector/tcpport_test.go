@@ -170,7 +170,7 @@ func TestRequestWhileConnectorCloses(t *testing.T) {
 	}
 	defer d.Close()
 	c := openTCP(verbs.NewDevice(d), d, Watcher{Gone: func(error) {}, Changed: func() {}})
-	claimed, err := c.Claim(0x0106, loopback, 0, false)
+	claimed, err := c.Claim(Name{PS: 0x0106, Addr: loopback, Port: 0}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

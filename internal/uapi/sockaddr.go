@@ -55,6 +55,42 @@ func PutSockaddr(b []byte, a netip.AddrPort, scope uint32) int {
 	return SockaddrIn6Size
 }
 
+// SockaddrIB is sockaddr_ib. Fields that the header calls __be are arrays of bytes.
+type SockaddrIB struct {
+	Family   uint16
+	PKey     [2]byte `c:"sib_pkey"`
+	FlowInfo [4]byte `c:"sib_flowinfo"`
+	Addr     [16]byte
+	SID      [8]byte
+	SIDMask  [8]byte
+	ScopeID  uint64 `c:"sib_scope_id"`
+}
+
+// ServiceMask and PortMask are the parts of a service ID of port spaces that name the port space and the port:
+// RDMA_IB_IP_PS_MASK and RDMA_IB_IP_PORT_MASK.
+const (
+	ServiceMask = 0xffff_ffff_ffff_0000
+	PortMask    = 0xffff
+)
+
+// PutSockaddrIB writes a GID with a service ID, of which the bits in mask are meant, and returns how many bytes that takes.
+func PutSockaddrIB(b []byte, gid [16]byte, service, mask uint64, pkey uint16) int {
+	a := SockaddrIB{Family: AFIB, Addr: gid}
+	binary.BigEndian.PutUint16(a.PKey[:], pkey)
+	binary.BigEndian.PutUint64(a.SID[:], service)
+	binary.BigEndian.PutUint64(a.SIDMask[:], mask)
+	return copy(b, Append(nil, a))
+}
+
+// ReadSockaddrIB reads a sockaddr_ib. ok is false for one of another family, or cut off.
+func ReadSockaddrIB(b []byte) (gid [16]byte, service, mask uint64, pkey uint16, ok bool) {
+	var a SockaddrIB
+	if Decode(b, &a) != nil || a.Family != AFIB {
+		return gid, 0, 0, 0, false
+	}
+	return a.Addr, binary.BigEndian.Uint64(a.SID[:]), binary.BigEndian.Uint64(a.SIDMask[:]), binary.BigEndian.Uint16(a.PKey[:]), true
+}
+
 // Sockaddr reads an address, and the number of the interface that its zone stands for. It fails with ErrFamily for a
 // sockaddr_ib.
 func Sockaddr(b []byte) (a netip.AddrPort, scope uint32, err error) {

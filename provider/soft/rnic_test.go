@@ -196,7 +196,7 @@ func TestIWARPListenerStays(t *testing.T) {
 	for _, call := range []connector.Call{{Local: at}, {Local: from, Bound: true}} {
 		call.Type, call.Remote = verbs.QPTypeRC, at
 		events := make(chan connector.Event, 1)
-		conn, err := c.NewConn(tcp, addr, func(ev connector.Event) { events <- ev })
+		conn, err := c.NewConn(connector.Name{PS: tcp, Addr: addr}, func(ev connector.Event) { events <- ev })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +282,7 @@ func claim(t *testing.T, c connector.Connector, addr netip.Addr) (connector.Port
 	t.Helper()
 	const first, last = 20000, 29999
 	for port := uint16(first); ; port++ {
-		p, err := c.Claim(tcp, addr, port, false)
+		p, err := c.Claim(connector.Name{PS: tcp, Addr: addr, Port: port}, false)
 		if err == nil {
 			return p, netip.AddrPortFrom(addr, port)
 		}
@@ -325,7 +325,7 @@ func TestIWARPPorts(t *testing.T) {
 		defer qps[i].Close()
 		must(qps[i].Init(1, 0))
 	}
-	x, err := c.NewConn(tcp, at.Addr(), handle)
+	x, err := c.NewConn(connector.Name{PS: tcp, Addr: at.Addr()}, handle)
 	must(err)
 	defer x.Close()
 	must(x.Connect(&connector.Call{Type: verbs.QPTypeRC, Local: at, Remote: at, Params: connector.Params{QPN: qps[0].QPN()}}))

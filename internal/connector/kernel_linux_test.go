@@ -1,0 +1,279 @@
+package connector_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/connector"
+	"github.com/adverb-rdma/adverb/internal/uapi"
+	"github.com/adverb-rdma/adverb/internal/ucma"
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// kernel is a kernel's connection manager in this process: that of "adverb run", for a device of a simulated network.
+type kernel struct {
+	t   *testing.T
+	m   *ucma.Manager
+	mem *os.File // of this process
+
+	mu sync.Mutex
+	// spoil changes what the kernel answers to a command, or is nil.
+	spoil func(cmd uint32, answer []byte)
+	// refuse fails a command, or is nil.
+	refuse func(cmd uint32, arg []byte) error
+}
+
+// kernels are those of a test, by the descriptors of their files.
+type kernels struct {
+	mu sync.Mutex
+	of map[int]opening
+}
+
+// opening is an opening of rdma_cm.
+type opening struct {
+	k    *kernel
+	file *ucma.File
+}
+
+func newKernels(t *testing.T) *kernels {
+	ks := &kernels{of: map[int]opening{}}
+	undo := connector.SetCommand(ks.command)
+	t.Cleanup(undo)
+	return ks
+}
+
+func (ks *kernels) command(fd int, b []byte) error {
+	ks.mu.Lock()
+	o := ks.of[fd]
+	ks.mu.Unlock()
+	return o.k.command(o.file, b)
+}
+
+// managed is a device of the kernel's.
+type managed struct {
+	verbs.ProviderDevice
+	ks *kernels
+	k  *kernel
+}
+
+// OpenCM implements connector.KernelManaged.
+func (m managed) OpenCM() (*os.File, error) {
+	file, poll, err := m.k.m.Open()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Dup(int(poll.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	m.ks.mu.Lock()
+	before := m.ks.of[fd]
+	m.ks.of[fd] = opening{m.k, file}
+	m.ks.mu.Unlock()
+	if before.file != nil { // whose descriptor is closed
+		before.file.Close()
+	}
+	err = unix.SetNonblock(fd, true) // before the runtime looks
+	return os.NewFile(uintptr(fd), "rdma_cm"), errors.Join(err, poll.Close())
+}
+
+// device makes a device of the kernel's, on a network.
+func (ks *kernels) device(t *testing.T, net *rdmatest.Network) (*verbs.Device, *kernel) {
+	t.Helper()
+	mem, err := os.OpenFile("/proc/self/mem", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("the kernel of this test reads the commands' memory by /proc/self/mem: ", err)
+	}
+	soft := net.Device()
+	k := &kernel{t: t, m: ucma.New(ucma.Config{Devices: []*verbs.Device{soft}}), mem: mem}
+	t.Cleanup(func() {
+		if err := errors.Join(k.m.Close(), mem.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return verbs.NewDevice(managed{soft.Provider(), ks, k}), k
+}
+
+func (k *kernel) command(file *ucma.File, b []byte) error {
+	k.mu.Lock()
+	spoil, refuse := k.spoil, k.refuse
+	k.mu.Unlock()
+	cmd := binary.NativeEndian.Uint32(b)
+	if refuse != nil {
+		if err := refuse(cmd, b[uapi.CMHeaderSize:]); err != nil {
+			return err
+		}
+	}
+	if err := file.Do(caller{k, cmd, spoil}, b); err != nil {
+		return ucma.Errno(err)
+	}
+	return nil
+}
+
+// caller is this process, as the kernel sees it in a command.
+type caller struct {
+	k     *kernel
+	cmd   uint32
+	spoil func(cmd uint32, answer []byte)
+}
+
+func (c caller) ReadMemory(addr uint64, b []byte) error {
+	_, err := c.k.mem.ReadAt(b, int64(addr))
+	return err
+}
+
+func (c caller) WriteMemory(addr uint64, b []byte) error {
+	if c.spoil != nil {
+		c.spoil(c.cmd, b)
+	}
+	_, err := c.k.mem.WriteAt(b, int64(addr))
+	return err
+}
+
+func (c caller) File(uint32) (*ucma.File, error) { return nil, syscall.EBADF }
+
+// TestKernelConnects makes a connection between a device of the kernel's and a software device, either way.
+func TestKernelConnects(t *testing.T) {
+	ks := newKernels(t)
+	net := rdmatest.New(t)
+	card, _ := ks.device(t, net)
+	soft := net.Device()
+	for _, ends := range [][2]*verbs.Device{{card, soft}, {soft, card}, {card, card}} {
+		l, err := (&rdmacm.ListenConfig{Devices: ends[:1]}).Listen(netip.AddrPortFrom(addrOf(t, ends[0]), 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted := make(chan *rdmacm.Conn, 1)
+		go func() {
+			defer close(accepted)
+			if req, err := l.Accept(t.Context()); err == nil {
+				c, err := req.Accept(t.Context(), &rdmacm.Config{PrivateData: []byte("yes")})
+				if err != nil {
+					t.Errorf("accept: %v", err)
+					return
+				}
+				accepted <- c
+			}
+		}()
+		c, err := (&rdmacm.Dialer{Devices: ends[1:]}).Dial(t.Context(), l.Addr(), &rdmacm.Config{PrivateData: []byte("may I?")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := <-accepted
+		if got, want := string(c.PrivateData()[:3]), "yes"; got != want {
+			t.Errorf("the dialer gets %q, want %q", got, want)
+		}
+		if got, want := s.LocalAddr(), c.RemoteAddr(); got != want {
+			t.Errorf("the listener's end is %v, and the dialer calls it %v", got, want)
+		}
+		if err := errors.Join(c.Close(), s.Close(), l.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func addrOf(t *testing.T, dev *verbs.Device) netip.Addr {
+	t.Helper()
+	addrs, err := connector.Addrs(dev)
+	if err != nil || len(addrs) == 0 {
+		t.Fatalf("addresses of %s: %v, %v", dev.Name(), addrs, err)
+	}
+	return addrs[0]
+}
+
+// TestKernelPortInUse: a port that the kernel has given to others is passed over by those who want any.
+func TestKernelPortInUse(t *testing.T) {
+	ks := newKernels(t)
+	card, k := ks.device(t, rdmatest.New(t))
+	binds := 0
+	k.refuse = func(cmd uint32, _ []byte) error {
+		if cmd != uapi.CMBind {
+			return nil
+		}
+		if binds++; binds <= 3 {
+			return syscall.EADDRINUSE
+		}
+		return nil
+	}
+	l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{card}}).Listen(netip.AddrPortFrom(addrOf(t, card), 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	binds = 0
+	if _, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{card}}).Listen(netip.AddrPortFrom(addrOf(t, card), 7471)); !errors.Is(err, rdmacm.ErrAddrInUse) {
+		t.Errorf("a port that is named: got %v, want ErrAddrInUse", err)
+	}
+}
+
+// TestKernelPortSpaces: a number is a port of each port space.
+func TestKernelPortSpaces(t *testing.T) {
+	ks := newKernels(t)
+	card, _ := ks.device(t, rdmatest.New(t))
+	at := netip.AddrPortFrom(addrOf(t, card), 7471)
+	ch := rdmacm.NewEventChannel(card)
+	var ids [2]*rdmacm.ID
+	for i, ps := range []rdmacm.PortSpace{rdmacm.PortSpaceTCP, rdmacm.PortSpaceUDP} {
+		id, err := rdmacm.NewID(ch, ps)
+		if err == nil {
+			err = id.BindAddr(at)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer id.Close()
+		ids[i] = id
+	}
+	l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{card}}).Listen(netip.AddrPortFrom(at.Addr(), 7472))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	id := ids[0] // connects from its port, which is that of the port space for streams
+	due := func(typ rdmacm.EventType) {
+		t.Helper()
+		if ev, err := ch.Next(t.Context()); err != nil || ev.Type != typ {
+			t.Fatalf("event %v, %v, %v; want %v", ev.Type, ev.Err, err, typ)
+		}
+	}
+	must(t, id.ResolveAddr(netip.AddrPort{}, l.Addr()))
+	due(rdmacm.EventAddrResolved)
+	must(t, id.ResolveRoute())
+	due(rdmacm.EventRouteResolved)
+	must(t, id.CreateQP(nil, smallQP))
+	must(t, id.Connect(nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := l.Accept(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := req.RemoteAddr(); got != at {
+		t.Errorf("the request comes from %v, want %v", got, at)
+	}
+	if err := req.Reject(nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// smallQP is a small QP.
+var smallQP = verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
