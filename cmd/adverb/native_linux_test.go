@@ -98,6 +98,8 @@ func TestCardsConnect(t *testing.T) {
 			for _, c := range []struct{ name, server, client string }{
 				{"rping", "rping -s -a 127.0.0.1 -C 3 -p PORT", "rping -c -a 127.0.0.1 -C 3 -p PORT"},
 				{"cmatose", "cmatose -b 127.0.0.1 -p PORT", "cmatose -s 127.0.0.1 -p PORT"},
+				{"cmatose by GID", "cmatose -f gid -b 127.0.0.1 -p PORT", "cmatose -f gid -s 127.0.0.1 -p PORT"},
+				{"udaddy by GID", "udaddy -f gid -b 127.0.0.1 --port PORT", "udaddy -f gid -s 127.0.0.1 --port PORT"},
 				{"udaddy", "udaddy -b 127.0.0.1 --port PORT", "udaddy -s 127.0.0.1 --port PORT"},
 				{"mckey", "mckey -b 127.0.0.1 -m 239.0.PORT", "mckey -b 127.0.0.1 -m 239.0.PORT -s"},
 				{"write_bw", "write_bw -R -n 50 -p PORT -d SERVER", "write_bw -R -n 50 -p PORT -d CLIENT 127.0.0.1"},

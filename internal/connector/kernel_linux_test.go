@@ -142,14 +142,26 @@ func (c caller) WriteMemory(addr uint64, b []byte) error {
 
 func (c caller) File(uint32) (*ucma.File, error) { return nil, syscall.EBADF }
 
-// TestKernelConnects makes a connection between a device of the kernel's and a software device, either way.
+// TestKernelConnects makes a connection between a device of the kernel's and a software device, either way, by IP addresses
+// and by GIDs.
 func TestKernelConnects(t *testing.T) {
+	for _, byGID := range []bool{false, true} {
+		kernelConnects(t, byGID)
+	}
+}
+
+func kernelConnects(t *testing.T, byGID bool) {
 	ks := newKernels(t)
 	net := rdmatest.New(t)
 	card, _ := ks.device(t, net)
 	soft := net.Device()
 	for _, ends := range [][2]*verbs.Device{{card, soft}, {soft, card}, {card, card}} {
-		l, err := (&rdmacm.ListenConfig{Devices: ends[:1]}).Listen(netip.AddrPortFrom(addrOf(t, ends[0]), 0))
+		lc, at := rdmacm.ListenConfig{Devices: ends[:1]}, addrOf(t, ends[0])
+		listen := func() (*rdmacm.Listener, error) { return lc.Listen(netip.AddrPortFrom(at, 0)) }
+		if byGID {
+			listen = func() (*rdmacm.Listener, error) { return lc.ListenIB(rdmacm.IBAddr{GID: verbs.GIDFromAddr(at)}) }
+		}
+		l, err := listen()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,16 +177,30 @@ func TestKernelConnects(t *testing.T) {
 				accepted <- c
 			}
 		}()
-		c, err := (&rdmacm.Dialer{Devices: ends[1:]}).Dial(t.Context(), l.Addr(), &rdmacm.Config{PrivateData: []byte("may I?")})
+		d, config := rdmacm.Dialer{Devices: ends[1:]}, &rdmacm.Config{PrivateData: []byte("may I?")}
+		dial := func() (*rdmacm.Conn, error) { return d.Dial(t.Context(), l.Addr(), config) }
+		if byGID {
+			dial = func() (*rdmacm.Conn, error) { return d.DialIB(t.Context(), l.AddrIB(), config) }
+		}
+		c, err := dial()
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := <-accepted
+		s, ok := <-accepted
+		if !ok {
+			t.FailNow()
+		}
+		if got, want := s.ID().LocalIB(), c.ID().RemoteIB(); got != want {
+			t.Errorf("the listener's end is %v, and the dialer calls it %v", got, want)
+		}
+		if path, err := c.ID().Path(); err != nil || path.DGID != c.ID().RemoteIB().GID || path.SGID != c.ID().LocalIB().GID || path.MTU == 0 || path.PKey != 0xffff {
+			t.Errorf("the path from %v to %v: got %+v, %v", c.ID().LocalIB(), c.ID().RemoteIB(), path, err)
+		}
 		if got, want := string(c.PrivateData()[:3]), "yes"; got != want {
 			t.Errorf("the dialer gets %q, want %q", got, want)
 		}
-		if got, want := s.LocalAddr(), c.RemoteAddr(); got != want {
-			t.Errorf("the listener's end is %v, and the dialer calls it %v", got, want)
+		if got, want := s.RemoteAddr(), c.LocalAddr(); got != want && !byGID { // of GIDs the service is not told
+			t.Errorf("the dialer's end is %v, and the listener calls it %v", got, want)
 		}
 		if err := errors.Join(c.Close(), s.Close(), l.Close()); err != nil {
 			t.Error(err)

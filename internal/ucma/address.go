@@ -1,6 +1,7 @@
 package ucma
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -9,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/adverb-rdma/adverb/internal/uapi"
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // address reads a sockaddr.
@@ -46,6 +49,24 @@ func scopeOf(zone string) uint32 {
 	return 0
 }
 
+// ibAddress reads a sockaddr_ib for an ID of a port space. ok is false for another family. As Linux has it, the service ID
+// must be one of the port space, as far as the mask has it count.
+func ibAddress(b []byte, ps rdmacm.PortSpace) (a rdmacm.IBAddr, ok bool, err error) {
+	gid, service, mask, pkey, ok := uapi.ReadSockaddrIB(b)
+	if !ok {
+		return a, false, nil
+	}
+	mask &= uapi.ServiceMask
+	whose := ps
+	if service&mask != whose.Service(0)&mask && ps == rdmacm.PortSpaceIB {
+		whose = rdmacm.PortSpaceTCP // whose services such an ID may have, too
+	}
+	if service&mask != whose.Service(0)&mask {
+		return a, true, syscall.EPROTONOSUPPORT
+	}
+	return rdmacm.IBAddr{GID: gid, Service: whose.Service(uint16(service)), PKey: verbs.PKey(pkey)}, true, nil
+}
+
 func withPort(a netip.AddrPort, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr(), port)
 }
@@ -67,14 +88,35 @@ func (f *File) bindAddr(k *call) error {
 	if err := k.in(&in); err != nil {
 		return err
 	}
+	if in.Reserved != 0 || in.AddrSize == 0 || int(in.AddrSize) != uapi.SockaddrSize(in.Addr[:]) {
+		return syscall.EINVAL
+	}
 	addr, err := address(in.Addr[:])
 	switch {
-	case in.Reserved != 0 || in.AddrSize == 0 || int(in.AddrSize) != uapi.SockaddrSize(in.Addr[:]):
-		return syscall.EINVAL
+	case err == syscall.EAFNOSUPPORT:
+		return f.bindIB(in.ID, in.Addr[:])
 	case err != nil:
 		return err
 	}
 	return f.bind(in.ID, addr)
+}
+
+// bindIB is bind for a sockaddr_ib.
+func (f *File) bindIB(number uint32, to []byte) error {
+	c, err := f.get(number)
+	if err != nil {
+		return err
+	}
+	addr, _, err := ibAddress(to, c.ps)
+	if err != nil {
+		return err
+	}
+	if err := c.v.BindIB(addr); err != nil {
+		return err
+	}
+	c.set(f.m, func() { c.ib = true })
+	f.m.pin(c.v)
+	return nil
 }
 
 func (f *File) bind(number uint32, addr netip.AddrPort) error {
@@ -113,6 +155,9 @@ func (f *File) resolveAddr(k *call) error {
 func (f *File) resolve(number uint32, from, to []byte) error {
 	var src netip.AddrPort
 	dst, err := address(to)
+	if err == syscall.EAFNOSUPPORT {
+		return f.resolveIB(number, from, to)
+	}
 	if err != nil {
 		return err
 	}
@@ -137,6 +182,34 @@ func (f *File) resolve(number uint32, from, to []byte) error {
 	if err := c.v.ResolveAddr(src, dst); err != nil {
 		return err
 	}
+	f.m.pin(c.v)
+	return nil
+}
+
+// resolveIB is resolve for sockaddr_ib.
+func (f *File) resolveIB(number uint32, from, to []byte) error {
+	c, err := f.get(number)
+	if err != nil {
+		return err
+	}
+	dst, _, err := ibAddress(to, c.ps)
+	if err != nil {
+		return err
+	}
+	var src rdmacm.IBAddr
+	if !c.v.LocalAddr().IsValid() && binary.NativeEndian.Uint16(from) != 0 {
+		var ok bool
+		if src, ok, err = ibAddress(from, c.ps); err != nil || !ok {
+			return cmp.Or(err, error(syscall.EINVAL))
+		}
+	}
+	if f.full() {
+		return syscall.ENOMEM
+	}
+	if err := c.v.ResolveIB(src, dst); err != nil {
+		return err
+	}
+	c.set(f.m, func() { c.ib = true })
 	f.m.pin(c.v)
 	return nil
 }

@@ -47,7 +47,7 @@ func (f *File) isClosed() bool {
 	return f.closed
 }
 
-// commands are all that Linux has for IP addresses. It has no GET_OPTION either.
+// commands are all that Linux has. It has no GET_OPTION either.
 var commands = [uapi.CMJoinMcast + 1]func(*File, *call) error{
 	uapi.CMCreateID:     (*File).create,
 	uapi.CMDestroyID:    (*File).destroy,

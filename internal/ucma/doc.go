@@ -21,8 +21,8 @@
 //
 // Errors and states are Linux's. These are the differences:
 //
-//   - Port spaces are those of rdmacm. IPoIB's is refused, and so are the addresses of AF_IB. Then librdmacm goes on with
-//     the commands for IP addresses.
+//   - Port spaces are those of rdmacm. IPoIB's is refused.
+//   - Addresses of AF_IB lead somewhere on RoCE, too. A path of the program's gives its MTU, traffic class and lifetime.
 //   - Ports below 1024 need no privilege. An address that no device has is ENODEV, also where the host does not have it.
 //   - A listener's backlog counts the requests that the program has not answered. Linux counts those that it has not
 //     read.

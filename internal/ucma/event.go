@@ -97,7 +97,7 @@ func (m *Manager) request(ev *rdmacm.Event) []*rdmacm.ID {
 	if l == nil || ev.ID.QPType() != l.qpType {
 		return []*rdmacm.ID{ev.ID} // which says no
 	}
-	child := &cmID{v: ev.ID, ps: l.ps, qpType: l.qpType, file: l.file, phase: phase{routed: true, begun: true}, responderResources: ev.Param.ResponderResources}
+	child := &cmID{v: ev.ID, ps: l.ps, qpType: l.qpType, file: l.file, ib: l.ib, phase: phase{routed: true, begun: true}, responderResources: ev.Param.ResponderResources}
 	if m.enter(child) != nil {
 		return []*rdmacm.ID{ev.ID}
 	}

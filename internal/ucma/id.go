@@ -22,6 +22,7 @@ type cmID struct {
 	reported uint32 // events that the program has read
 	request  *event // by which the program is to learn of the ID, or nil once it knows
 	phase    phase
+	ib       bool // the addresses are of AF_IB
 
 	// responderResources is how many READs and atomics of the peer this end answers at a time, as far as the ends have
 	// said.

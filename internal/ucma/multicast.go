@@ -60,6 +60,9 @@ func (f *File) join(k *call, response uint64, number uint32, uid uint64, to []by
 		return err
 	}
 	addr, err := address(to)
+	if mgid, _, _, _, ok := uapi.ReadSockaddrIB(to); ok {
+		addr, err = netip.AddrPortFrom(verbs.GID(mgid).Addr(), 0), nil
+	}
 	if err != nil {
 		return err
 	}

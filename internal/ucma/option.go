@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/adverb-rdma/adverb/internal/uapi"
+	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -92,21 +93,27 @@ func (c *cmID) setAFOnly(on bool) error {
 	return err
 }
 
-// setPath takes a path that the program has found, in place of RESOLVE_ROUTE. Routers decide on the way of RoCE, so
-// that its contents do not matter.
+// setPath takes a path that the program has found, in place of RESOLVE_ROUTE.
 func (f *File) setPath(c *cmID, v []byte) error {
 	size := binary.Size(uapi.PathRecData{})
 	if len(v)%size != 0 {
 		return syscall.EINVAL
 	}
 	for ; len(v) > 0; v = v[size:] {
-		if binary.NativeEndian.Uint32(v) != pathFlags {
+		var data uapi.PathRecData
+		if err := uapi.Decode(v, &data); err != nil || data.Flags != uapi.PathFlags {
 			continue
 		}
 		if c.v.Device() == nil {
 			return syscall.EINVAL
 		}
-		return f.route(c)
+		p := data.Path()
+		err := c.v.SetPath(rdmacm.PathRecord{SGID: p.SGID, DGID: p.DGID, SLID: p.SLID, DLID: p.DLID, FlowLabel: p.FlowLabel, HopLimit: p.HopLimit,
+			TrafficClass: p.TrafficClass, PKey: verbs.PKey(p.PKey), SL: p.SL, MTU: verbs.MTU(p.MTU), Rate: verbs.Rate(p.Rate), PacketLifetime: p.PacketLifeTime})
+		if err == nil {
+			c.set(f.m, func() { c.phase.routed = true })
+		}
+		return err
 	}
 	return syscall.EINVAL
 }

@@ -40,6 +40,13 @@ func (c *cmID) device() *verbs.Device {
 	return c.v.Device()
 }
 
+// isIB reports whether the ID's addresses are of AF_IB.
+func (c *cmID) isIB(m *Manager) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return c.ib
+}
+
 // What a path is made of on RoCE.
 const (
 	hopLimit       = 64
@@ -85,21 +92,10 @@ func (r *path) user() uapi.UserPathRec {
 }
 
 // record is the path as the subnet administrator would write it (PathRecord).
-func (r *path) record() (b [64]byte) {
-	copy(b[8:], r.to[:])
-	copy(b[24:], r.from[:])
-	binary.BigEndian.PutUint32(b[44:], r.flowLabel<<8|hopLimit)
-	b[48] = r.trafficClass
-	b[49] = 1 << 7 // reversible
-	binary.BigEndian.PutUint16(b[50:], wire.DefaultPKey)
-	b[54] = selectExactly<<6 | uint8(r.mtu)
-	b[55] = selectExactly << 6
-	b[56] = selectExactly<<6 | packetLifetime
-	return b
+func (r *path) record() uapi.PathRecord {
+	return uapi.PathRecord{DGID: r.to, SGID: r.from, FlowLabel: r.flowLabel, HopLimit: hopLimit, TrafficClass: r.trafficClass,
+		PKey: wire.DefaultPKey, MTU: uint8(r.mtu), PacketLifeTime: packetLifetime}
 }
-
-// pathFlags say of a path that it is the only one: IB_PATH_GMP, _PRIMARY and _BIDIRECTIONAL.
-const pathFlags = 1<<0 | 1<<1 | 1<<3 | 1<<5
 
 func (f *File) queryRoute(k *call) error {
 	var (
@@ -151,6 +147,9 @@ func (f *File) query(k *call) error {
 	}
 	switch in.Option {
 	case uapi.CMQueryAddr:
+		if c.isIB(f.m) {
+			return f.queryAddr(k, c, in.Response, func(a netip.AddrPort) []byte { return sockaddrIB(c, a) })
+		}
 		return f.queryAddr(k, c, in.Response, sockaddr)
 	case uapi.CMQueryGID:
 		return f.queryAddr(k, c, in.Response, func(a netip.AddrPort) []byte { return sockaddrIB(c, a) })
@@ -182,13 +181,12 @@ func (f *File) queryAddr(k *call, c *cmID, response uint64, form func(netip.Addr
 // sockaddrIB returns an address as a GID with the service that stands for the port.
 func sockaddrIB(c *cmID, a netip.AddrPort) []byte {
 	b := make([]byte, uapi.SockaddrIBSize)
-	binary.NativeEndian.PutUint16(b, uapi.AFIB)
+	var g verbs.GID
+	var pkey uint16
 	if c.device() != nil {
-		g := gid(a)
-		binary.BigEndian.PutUint16(b[2:], wire.DefaultPKey)
-		copy(b[8:], g[:])
+		g, pkey = gid(a), wire.DefaultPKey
 	}
-	binary.BigEndian.PutUint64(b[24:], uint64(c.ps)<<16|uint64(a.Port()))
+	uapi.PutSockaddrIB(b, g, c.ps.Service(a.Port()), 0, pkey)
 	return b
 }
 
@@ -211,11 +209,8 @@ func (f *File) queryPath(k *call, c *cmID, response uint64) error {
 	}
 	resp.NumPaths = 1
 	b := uapi.Append(nil, resp)
-	data := uapi.PathRecData{Flags: pathFlags}
 	record := r.record()
-	for i := range data.PathRec {
-		data.PathRec[i] = binary.NativeEndian.Uint32(record[4*i:])
-	}
+	data := record.Data()
 	if k.room-len(b) >= binary.Size(data) {
 		b = uapi.Append(b, data)
 	}

@@ -269,8 +269,14 @@ func TestAddresses(t *testing.T) {
 		a.refused("JOIN_IP_MCAST: "+what, inval, uapi.CMJoinIPMcast, uapi.CMJoinIPMcastArg{Response: respAt, ID: id, Addr: addr}, &uapi.CMCreateResp{})
 	}
 	ib := uapi.CMBindArg{ID: id, AddrSize: uapi.SockaddrIBSize}
-	binary.NativeEndian.PutUint16(ib.Addr[:], uapi.AFIB)
-	a.refused("AF_IB", syscall.EAFNOSUPPORT, uapi.CMBind, ib, nil)
+	uapi.PutSockaddrIB(ib.Addr[:], [16]byte{}, rdmacm.PortSpaceUDP.Service(7), uapi.ServiceMask, 0)
+	a.refused("AF_IB: a service of another port space", syscall.EPROTONOSUPPORT, uapi.CMBind, ib, nil)
+	toIB := uapi.CMResolveAddrArg{ID: id, DstSize: uapi.SockaddrIBSize}
+	toIB.DstAddr = ib.Addr
+	a.refused("AF_IB: a peer's service of another port space", syscall.EPROTONOSUPPORT, uapi.CMResolveAddr, toIB, nil)
+	uapi.PutSockaddrIB(toIB.DstAddr[:], [16]byte{15: 1}, rdmacm.PortSpaceTCP.Service(7), uapi.ServiceMask, 0)
+	toIB.SrcAddr, toIB.SrcSize = storage(a.addr(false, 0)), uapi.SockaddrInSize
+	a.refused("AF_IB from an address of IP", inval, uapi.CMResolveAddr, toIB, nil)
 	bind := uapi.CMBindArg{ID: id, AddrSize: uapi.SockaddrInSize, Addr: storage(a.addr(false, 0))}
 	for what, c := range map[string]uapi.CMBindArg{"no size": {ID: id, Addr: bind.Addr}, "a wrong size": {ID: id, AddrSize: uapi.SockaddrIn6Size, Addr: bind.Addr}, "something reserved": {ID: id, AddrSize: uapi.SockaddrInSize, Reserved: 1, Addr: bind.Addr}} {
 		a.refused("BIND: "+what, inval, uapi.CMBind, c, nil)

@@ -548,7 +548,7 @@ func TestOptions(t *testing.T) {
 		"memory that is not":     {a.try(uapi.CMSetOption, uapi.CMSetOptionArg{OptVal: 1, ID: x, OptLen: 4}, nil), syscall.EFAULT},
 		"an option without end":  {a.try(uapi.CMSetOption, uapi.CMSetOptionArg{OptVal: optionAt, ID: x, OptLen: 1 << 31}, nil), syscall.EINVAL},
 		"GET_OPTION":             {a.try(uapi.CMGetOption, uapi.CMSetOptionArg{}, nil), syscall.ENOSYS},
-		"a path before the peer": {set(x, 1, uapi.OptionIBPath, uapi.Append(nil, uapi.PathRecData{Flags: pathFlags})...), syscall.EINVAL},
+		"a path before the peer": {set(x, 1, uapi.OptionIBPath, uapi.Append(nil, uapi.PathRecData{Flags: uapi.PathFlags})...), syscall.EINVAL},
 	} {
 		if c.err == nil || Errno(c.err) != c.want {
 			t.Errorf("%s: got %v, want %v", what, c.err, c.want)
@@ -563,7 +563,7 @@ func TestOptions(t *testing.T) {
 	if err := set(x, 1, uapi.OptionIBPath, alternate...); Errno(err) != syscall.EINVAL {
 		t.Errorf("an alternate path alone: got %v, want EINVAL", err)
 	}
-	if err := set(x, 1, uapi.OptionIBPath, uapi.Append(alternate, uapi.PathRecData{Flags: pathFlags})...); err != nil {
+	if err := set(x, 1, uapi.OptionIBPath, uapi.Append(alternate, uapi.PathRecData{Flags: uapi.PathFlags})...); err != nil {
 		t.Fatalf("a path: %v", err)
 	}
 	a.next(rdmacm.EventRouteResolved)

@@ -11,6 +11,7 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // Errors of the C library's getaddrinfo.
@@ -80,6 +81,7 @@ type Flags struct {
 	Server      string // -s: the server that a client connects to
 	Bind        string // -b
 	Numeric     bool   // -f ip: no host names
+	GID         bool   // -f gid: addresses of AF_IB
 	Connections int    // -c
 	Count       int    // -C: messages
 	Size        int    // -S: bytes
@@ -88,8 +90,6 @@ type Flags struct {
 	Space       rdmacm.PortSpace
 	Device      string
 }
-
-var errGIDFormat = errors.New("-f gid: the address family of GIDs (AF_IB) is not offered. A RoCE v2 GID is an IP address: give that, without -f")
 
 // Set takes one of the shared flags.
 func (f *Flags) Set(inv *cli.Invocation, name, arg string) error {
@@ -103,7 +103,7 @@ func (f *Flags) Set(inv *cli.Invocation, name, arg string) error {
 		case clib.HasPrefix(arg, "ip"):
 			f.Numeric = true
 		case clib.HasPrefix(arg, "gid"):
-			return errGIDFormat
+			f.Numeric, f.GID = true, true
 		case !clib.HasPrefix(arg, "name"):
 			inv.Errorf("Warning: unknown address format\n")
 		}
@@ -132,11 +132,43 @@ func FlagsOf(letters string) []cli.Flag {
 var flagTable = map[byte]cli.Flag{
 	's': {Long: "server", Arg: "<host>", Help: "be the client of the server at <host>"},
 	'b': {Long: "bind", Arg: "<host>", Help: "own address (default any; ::0 for any of IPv6)"},
-	'f': {Long: "format", Arg: "<format>", Help: "of <host>: name, ip or ipv6; gid is refused", Values: cli.OneOf("name", "ip", "ipv6")},
+	'f': {Long: "format", Arg: "<format>", Help: "of <host>: name, ip, ipv6, or gid for GIDs and service IDs, at both ends", Values: cli.OneOf("name", "ip", "ipv6", "gid")},
 	'c': {Long: "connections", Arg: "<num>", Help: "connections, the same at both ends (default 1)", Check: clib.DecimalWithin(0, MaxConnections)},
 	'C': {Long: "messages", Arg: "<num>", Help: "messages each way (default 10)", Check: clib.DecimalWithin(0, math.MaxInt32)},
 	'S': {Long: "size", Arg: "<bytes>", Help: "bytes in a message (default 100)", Check: clib.DecimalWithin(0, math.MaxInt32)},
 	't': {Long: "tos", Arg: "<tos>", Help: "type of service: IPv4 TOS or IPv6 traffic class", Check: clib.Within(0, math.MaxUint8)},
+}
+
+// BindID binds a server's ID to the address that the flags name. asked is an error of the name.
+func (f *Flags) BindID(ctx context.Context, id *rdmacm.ID) (err, asked error) {
+	addr, _, asked := f.Addresses(ctx)
+	switch {
+	case asked != nil:
+		return nil, asked
+	case f.GID:
+		return id.BindIB(f.ib(addr)), nil
+	}
+	return id.BindAddr(addr), nil
+}
+
+// Resolve has a client's ID look for the server from the addresses of Addresses.
+func (f *Flags) Resolve(id *rdmacm.ID, src, dst netip.AddrPort) error {
+	if f.GID {
+		return id.ResolveIB(f.ib(src), f.ib(dst))
+	}
+	return id.ResolveAddr(src, dst)
+}
+
+// ib is the address of AF_IB that an address and a port stand for.
+func (f *Flags) ib(at netip.AddrPort) rdmacm.IBAddr {
+	if !at.IsValid() {
+		return rdmacm.IBAddr{}
+	}
+	a := rdmacm.IBAddr{Service: f.Space.Service(at.Port())}
+	if !at.Addr().IsUnspecified() {
+		a.GID = verbs.GIDFromAddr(at.Addr())
+	}
+	return a
 }
 
 // Addresses returns the addresses that the flags name. For a server, src is the address that it

@@ -43,9 +43,8 @@ func TestCMToolErrors(t *testing.T) {
 	}{
 		{"ucmatose -x", 1, "-", "ucmatose: invalid option -- 'x'\n"},
 		{"cmatose -s", 1, "-", "cmatose: option requires an argument -- 's'\n"},
-		{"ucmatose -f gid", 1, "", "adverb: -f gid: "},
-		{"cmatose 127.0.0.1 -f gid", 1, "", "adverb: ignore [\"127.0.0.1\"]: cmatose takes flags alone, and -s names what it is to connect to\nadverb: -f gid: "},
-		{"udaddy 127.0.0.1 -f gid", 1, "", "adverb: ignore [\"127.0.0.1\"]: udaddy takes flags alone, "},
+		{"cmatose 127.0.0.1 -f gid -s name.invalid", 254, "cmatose: starting client\nrdma_getaddrinfo error: Name or service not known\ntest complete\nreturn status -2\n", "adverb: ignore [\"127.0.0.1\"]: cmatose takes flags alone, and -s names what it is to connect to\nadverb: \"name.invalid\" is no IP address"},
+		{"udaddy 127.0.0.1 -f gid -s name.invalid", 254, "udaddy: starting client\nrdma_getaddrinfo error: Name or service not known\ntest complete\nreturn status -2\n", "adverb: ignore [\"127.0.0.1\"]: udaddy takes flags alone, "},
 		{"ucmatose -c x", 1, "-", "adverb: read --connections=x: that is no number: give one from 0 to 1048576\n"},
 		{"ucmatose -c -1", 1, "-", "adverb: read --connections=-1: that is too small: "},
 		{"udaddy -c 99999999", 1, "-", "adverb: read --connections=99999999: that is too large: "},

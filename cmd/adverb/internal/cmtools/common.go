@@ -230,11 +230,11 @@ func (r *common) tryListen() (l *rdmacm.ID, report func() error) {
 	if err != nil {
 		return failed(err, "listen request failed")
 	}
-	addr, _, err := r.flags.Addresses(r.inv.Ctx)
-	if err != nil {
-		return l, func() error { return r.lookupFailed(err) }
+	err, asked := r.flags.BindID(r.inv.Ctx, l)
+	if asked != nil {
+		return l, func() error { return r.lookupFailed(asked) }
 	}
-	if err := l.BindAddr(addr); err != nil {
+	if err != nil {
 		return failed(err, "bind address failed")
 	}
 	if err := l.SetSecurity(r.security); err != nil {
@@ -428,7 +428,7 @@ func (r *common) call(handle func(rdmacm.Event) error) error {
 	}
 	r.inv.Printf("%s: connecting\n", r.prog)
 	for i := range r.nodes {
-		if err := r.nodes[i].id.ResolveAddr(src, dst); err != nil {
+		if err := r.flags.Resolve(r.nodes[i].id, src, dst); err != nil {
 			return r.perror(err, "failure getting addr")
 		}
 	}
