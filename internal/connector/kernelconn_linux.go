@@ -126,9 +126,7 @@ func (c *kernelConn) event(ev *uapi.CMEventResp) {
 		c.report(Event{Kind: Replied, Params: connParams(ev, c.typ)})
 	case uapi.CMEventEstablished:
 		c.become("ESTABLISHED")
-		if m, ok := c.c.dev.Provider().(kernelMoved); ok && c.c.iwarp {
-			m.Connected(c.ownQPN())
-		}
+		c.moved()
 		if c.typ == verbs.QPTypeUD {
 			c.report(Event{Kind: Found, Peer: datagramOf(ev)})
 			return
@@ -226,14 +224,25 @@ func (c *kernelConn) ownQPN() verbs.QPN {
 	return c.call.Params.QPN
 }
 
-// Accept implements Conn.
+// moved tells the provider of an iWARP device that the kernel has taken the QP to RTS.
+func (c *kernelConn) moved() {
+	if m, ok := c.c.dev.Provider().(kernelMoved); ok && c.c.iwarp {
+		m.Connected(c.ownQPN())
+	}
+}
+
+// Accept implements Conn. The kernel takes an iWARP QP to RTS in it, so that this end may send at once.
 func (c *kernelConn) Accept(p Params) error {
 	c.mu.Lock()
 	c.call.Params.QPN = p.QPN
 	c.mu.Unlock()
-	return c.do(uapi.CMAccept, func(id *kernelID) any {
+	err := c.do(uapi.CMAccept, func(id *kernelID) any {
 		return uapi.CMAcceptArg{UID: id.name, ConnParam: userParams(&p), ID: id.number}
 	})
+	if err == nil {
+		c.moved()
+	}
+	return err
 }
 
 // Ready implements Conn. The kernel has no room for a confirmation.

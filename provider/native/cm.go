@@ -22,10 +22,9 @@ func (d *device) OpenCM() (*os.File, error) {
 	return os.NewFile(uintptr(fd), cmPath), nil
 }
 
-// Connected says that the kernel has taken an iWARP QP to RTS, which it does as it connects the QP. The device is not asked:
-// siw tells the state of no QP.
+// Connected says that the kernel has taken an iWARP QP to RTS.
 func (d *device) Connected(n verbs.QPN) {
 	if q := d.qpns.get(uint32(n)); q != nil {
-		q.moved(verbs.QPStateInit, verbs.QPStateRTS)
+		q.served()
 	}
 }

@@ -123,6 +123,8 @@ func (c *cq) convert(wc *verbs.WC, i int) {
 	}
 	if wc.Status != verbs.WCSuccess {
 		q.failed(c, wc)
+	} else if q.State() == verbs.QPStateInit {
+		q.served()
 	}
 }
 

@@ -94,6 +94,10 @@ func (q *qp) failed(c *cq, wc *verbs.WC) {
 	}
 }
 
+// served notes that the kernel has taken an iWARP QP to RTS. It does so as it connects the QP, and the peer's data may come
+// before the event that tells of it. The device is not asked: siw tells the state of no QP.
+func (q *qp) served() { q.moved(verbs.QPStateInit, verbs.QPStateRTS) }
+
 // moved notes a change of the state, unless another came first.
 func (q *qp) moved(from, to verbs.QPState) { q.state.CompareAndSwap(uint32(from), uint32(to)) }
 
