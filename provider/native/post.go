@@ -100,6 +100,9 @@ func (q *qp) fill(wrs []verbs.SendWR) (n int, binds bool, err error) {
 				c.SetAH(w.AH.Provider().(*ah).r, uint32(w.RemoteQPN), uint32(w.RemoteQKey))
 			}
 		case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpRDMARead:
+			if w.Op == verbs.OpRDMARead && sge-first > 1 && q.d.quirks.oneSGE {
+				return n, binds, verbs.Errorf(verbs.ErrLimit, "%d SGEs: the driver reads into one alone (max_sge_rd)", sge-first)
+			}
 			c.RemoteAddr, c.Key = w.Remote.VA, uint64(w.Remote.RKey)
 		case verbs.OpAtomicCmpSwap, verbs.OpAtomicFetchAdd:
 			c.RemoteAddr, c.Key, c.Swap, c.AtomicRKey = w.Remote.VA, w.CompareAdd, w.Swap, uint32(w.Remote.RKey)
@@ -181,6 +184,7 @@ func noteBinds(wrs []verbs.SendWR) {
 type recvQueue struct {
 	mu     sync.Mutex
 	mem    *ibv.RecvQueue // nil for a QP with an SRQ
+	least  int            // SGEs of a receive that C takes
 	closed bool
 }
 
@@ -206,10 +210,13 @@ func (r *recvQueue) post(wrs []verbs.RecvWR) (done int, err error) {
 		n, sge := 0, 0
 		for n < min(len(wrs)-done, ibv.Batch) {
 			w := &wrs[done+n]
-			if len(w.SGList) > len(r.mem.SGEs)-sge {
+			if max(len(w.SGList), r.least) > len(r.mem.SGEs)-sge {
 				break
 			}
 			k := putSGEs(r.mem.SGEs[sge:], w.SGList)
+			for ; k < r.least; k++ {
+				r.mem.SGEs[sge+k] = ibv.SGE{}
+			}
 			r.mem.WRs[n].WRID = w.ID
 			r.mem.SetSGEs(n, sge, k)
 			sge += k

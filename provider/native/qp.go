@@ -36,6 +36,9 @@ func (p *pd) CreateQP(a *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.Provid
 	if a.SRQ != nil {
 		init.SRQ = a.SRQ.(*srq).r
 	}
+	if d.quirks.someWRs {
+		init.Cap.MaxSendWR, init.Cap.MaxRecvWR = max(init.Cap.MaxSendWR, 1), max(init.Cap.MaxRecvWR, 1)
+	}
 	if a.SignalAll {
 		init.SQSigAll = 1
 	}
@@ -55,6 +58,7 @@ func (p *pd) CreateQP(a *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.Provid
 		_ = d.lib.DestroyQP(q.r) // the first error is the one to tell
 		return nil, fault(err)
 	}
+	q.rq.least = d.quirks.leastRecvSGEs()
 	a.Cap = verbs.QPCap{MaxSendWR: int(init.Cap.MaxSendWR), MaxRecvWR: int(init.Cap.MaxRecvWR), MaxSendSGE: int(init.Cap.MaxSendSGE),
 		MaxRecvSGE: int(init.Cap.MaxRecvSGE), MaxInlineData: int(init.Cap.MaxInlineData)}
 	d.qpns.put(uint32(q.qpn), q)
@@ -176,6 +180,9 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 	c, err := q.d.lib.QueryQP(q.r, allAttributes)
 	if err != nil {
 		return verbs.QPAttr{}, fault(err)
+	}
+	if q.d.quirks.noState && c.QPState == uint32(verbs.QPStateReset) {
+		c.QPState = q.state.Load()
 	}
 	return verbs.QPAttr{
 		State: verbs.QPState(c.QPState), CurState: verbs.QPState(c.CurQPState), PathMTU: verbs.MTU(c.PathMTU), PathMigState: verbs.MigState(c.PathMigState),
