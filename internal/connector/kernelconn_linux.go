@@ -121,7 +121,7 @@ func (c *kernelConn) event(ev *uapi.CMEventResp) {
 		c.report(Event{Kind: Unreachable, TimedOut: statusErr(ev) == syscall.ETIMEDOUT, Err: statusErr(ev)})
 	case uapi.CMEventRejected:
 		c.become("CLOSED")
-		c.report(Event{Kind: Rejected, Reason: uint16(ev.Status), Params: Params{PrivateData: connParams(ev, c.typ).PrivateData}})
+		c.report(Event{Kind: Rejected, Reason: rejReason(ev), Params: Params{PrivateData: connParams(ev, c.typ).PrivateData}})
 	case uapi.CMEventConnectResponse:
 		c.report(Event{Kind: Replied, Params: connParams(ev, c.typ)})
 	case uapi.CMEventEstablished:
@@ -143,6 +143,14 @@ func (c *kernelConn) event(ev *uapi.CMEventResp) {
 	case uapi.CMEventTimewaitExit:
 		c.report(Event{Kind: TimewaitExit})
 	}
+}
+
+// rejReason is why the peer has rejected a connection. iWARP has errors in place of reasons.
+func rejReason(ev *uapi.CMEventResp) uint16 {
+	if int32(ev.Status) < 0 {
+		return uint16(wire.RejConsumerDefined)
+	}
+	return uint16(ev.Status)
 }
 
 // statusErr is the error that an event's status stands for.

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/adverb-rdma/adverb/internal/uapi"
+	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -88,11 +89,18 @@ func (c *kernelConn) Connect(call *Call) error {
 		return nil
 	}
 	c.become("CONNECT")
-	return id.connect(&call.Params)
+	return c.connect(id, &call.Params)
 }
 
-func (id *kernelID) connect(p *Params) error {
-	return id.c.do(uapi.CMConnect, uapi.CMConnectArg{ConnParam: userParams(p), ID: id.number})
+// connect asks the peer. TCP's word for no listener is a rejection, as it is elsewhere.
+func (c *kernelConn) connect(id *kernelID, p *Params) error {
+	err := c.c.do(uapi.CMConnect, uapi.CMConnectArg{ConnParam: userParams(p), ID: id.number})
+	if c.c.iwarp && err == syscall.ECONNREFUSED {
+		c.become("CLOSED")
+		c.report(Event{Kind: Rejected, Reason: uint16(wire.RejInvalidServiceID)})
+		return nil
+	}
+	return err
 }
 
 // Path implements Conn.
@@ -173,5 +181,5 @@ func (c *kernelConn) routeResolved(id *kernelID, call *Call) {
 		c.report(Event{Kind: Routed, Port: local.Port()})
 		return
 	}
-	c.failed(id.connect(&params))
+	c.failed(c.connect(id, &params))
 }
