@@ -34,7 +34,7 @@ func CheckKernel(dev *verbs.Device) error {
 
 // kernelMoved is implemented by a provider of iWARP devices, whose QPs the kernel takes to RTS as it connects them.
 type kernelMoved interface {
-	// Connected says that a QP is in RTS.
+	// Connected says that the kernel takes a QP to RTS.
 	Connected(verbs.QPN)
 }
 
@@ -44,11 +44,21 @@ func kernelOf(dev *verbs.Device) (KernelManaged, bool) {
 }
 
 // kernelAddrs are the addresses of the RoCE v2 GIDs of a device's ports. A device that has none, of iWARP or InfiniBand,
-// has those addresses of the host that the kernel's connection manager takes for it.
+// has those addresses of the host that the kernel's connection manager takes for it. Link-local addresses have a zone: the
+// kernel binds to none without.
 func kernelAddrs(dev *verbs.Device, k KernelManaged) (addrs []netip.Addr, err error) {
 	err = eachPort(dev, func(port int) error {
-		of, err := roceAddrs(dev, port)
-		addrs = append(addrs, of...)
+		of, err := dev.GIDs(port)
+		for _, e := range of {
+			if e.Type != verbs.GIDTypeRoCEv2 {
+				continue
+			}
+			addr := e.GID.Addr()
+			if addr.IsLinkLocalUnicast() && addr.Is6() {
+				addr = addr.WithZone(e.Netdev)
+			}
+			addrs = append(addrs, addr)
+		}
 		return err
 	})
 	if err != nil || len(addrs) > 0 {

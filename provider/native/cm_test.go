@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/internal/ibv"
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/rsocket"
@@ -325,4 +326,24 @@ func (e *end) next(due rdmacm.EventType) rdmacm.Event {
 		e.Fatalf("event %v, %v; %v is due", ev.Type, ev.Err, due)
 	}
 	return ev
+}
+
+// TestLinkLocal: a link-local address of a GID has its interface for a zone, without which the kernel binds nothing to it.
+func TestLinkLocal(t *testing.T) {
+	addrs, err := connector.Addrs(fake(t).device(t, fakeName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	zoned := 0
+	for _, a := range addrs {
+		switch local := a.Is6() && a.IsLinkLocalUnicast(); {
+		case local && a.Zone() != "lo", !local && a.Zone() != "":
+			t.Errorf("%v: want a zone, that of lo, for link-local addresses alone", a)
+		case local:
+			zoned++
+		}
+	}
+	if zoned == 0 {
+		t.Errorf("%v: want a link-local address among them", addrs)
+	}
 }
