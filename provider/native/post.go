@@ -88,10 +88,10 @@ func (q *qp) fill(wrs []verbs.SendWR) (n int, binds bool, err error) {
 				sge++
 			}
 			inline += data
-		case len(w.SGList) > len(mem.SGEs)-sge:
+		case max(len(w.SGList), q.d.quirks.least(w.Op == verbs.OpRDMARead)) > len(mem.SGEs)-sge:
 			return n, binds, nil
 		default:
-			sge += putSGEs(mem.SGEs[sge:], w.SGList)
+			sge += putSGEs(mem.SGEs[sge:], w.SGList, q.d.quirks.least(w.Op == verbs.OpRDMARead))
 		}
 		c.WRID, c.Opcode, c.SendFlags, c.Imm = w.ID, uint32(w.Op), uint32(w.Flags), network(w.Imm)
 		switch w.Op {
@@ -122,13 +122,17 @@ func (q *qp) fill(wrs []verbs.SendWR) (n int, binds bool, err error) {
 	return n, binds, nil
 }
 
-// putSGEs writes the SGEs of a work request where C finds them, but for those of no bytes, and returns how many it wrote.
-func putSGEs(to []ibv.SGE, list []verbs.SGE) (n int) {
+// putSGEs writes the SGEs of a work request where C finds them, but for those of no bytes, and returns how many it wrote. They
+// are at least so many: the last ones are empty.
+func putSGEs(to []ibv.SGE, list []verbs.SGE, least int) (n int) {
 	for i := range list {
 		if s := &list[i]; s.Length > 0 { // 0 is 2^31 to some
 			to[n] = ibv.SGE{Addr: s.Addr, Length: s.Length, LKey: uint32(s.LKey)}
 			n++
 		}
+	}
+	for ; n < least; n++ {
+		to[n] = ibv.SGE{}
 	}
 	return n
 }
@@ -213,10 +217,7 @@ func (r *recvQueue) post(wrs []verbs.RecvWR) (done int, err error) {
 			if max(len(w.SGList), r.least) > len(r.mem.SGEs)-sge {
 				break
 			}
-			k := putSGEs(r.mem.SGEs[sge:], w.SGList)
-			for ; k < r.least; k++ {
-				r.mem.SGEs[sge+k] = ibv.SGE{}
-			}
+			k := putSGEs(r.mem.SGEs[sge:], w.SGList, r.least)
 			r.mem.WRs[n].WRID = w.ID
 			r.mem.SetSGEs(n, sge, k)
 			sge += k

@@ -58,7 +58,7 @@ func (p *pd) CreateQP(a *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.Provid
 		_ = d.lib.DestroyQP(q.r) // the first error is the one to tell
 		return nil, fault(err)
 	}
-	q.rq.least = d.quirks.leastRecvSGEs()
+	q.rq.least = d.quirks.least(true)
 	a.Cap = verbs.QPCap{MaxSendWR: int(init.Cap.MaxSendWR), MaxRecvWR: int(init.Cap.MaxRecvWR), MaxSendSGE: int(init.Cap.MaxSendSGE),
 		MaxRecvSGE: int(init.Cap.MaxRecvSGE), MaxInlineData: int(init.Cap.MaxInlineData)}
 	d.qpns.put(uint32(q.qpn), q)

@@ -6,7 +6,7 @@ package native
 // verbs.
 type quirks struct {
 	flushLate bool // a receive that is posted in ERR is flushed by going to ERR once more
-	someSGE   bool // a receive without bytes is refused, unless it has an SGE
+	someSGE   bool // a receive without an SGE is refused, and a READ without one takes that which its place had before
 	someWRs   bool // a QP without places for sends, or for receives, cannot be made
 	oneSGE    bool // a READ goes into the first of its SGEs, and what the others should have had is lost
 	noState   bool // a query of a QP leaves out its state
@@ -24,9 +24,9 @@ func quirksOf(vendor uint32) quirks {
 	return quirks{flushLate: vendor == vendorRxe, someSGE: siw, someWRs: siw, oneSGE: siw, noState: siw}
 }
 
-// leastRecvSGEs returns how many SGEs a receive needs.
-func (q quirks) leastRecvSGEs() int {
-	if q.someSGE {
+// least returns how many SGEs a work request needs. Such is one that brings bytes to this end.
+func (q quirks) least(such bool) int {
+	if q.someSGE && such {
 		return 1
 	}
 	return 0

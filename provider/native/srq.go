@@ -30,7 +30,7 @@ func (p *pd) CreateSRQ(a verbs.SRQAttr, user *verbs.SRQ) (verbs.ProviderSRQ, err
 		_ = p.d.lib.DestroySRQ(r) // the first error is the one to tell
 		return nil, fault(err)
 	}
-	s.rq.least = p.d.quirks.leastRecvSGEs()
+	s.rq.least = p.d.quirks.least(true)
 	p.d.srqs.put(r, s)
 	return s, nil
 }

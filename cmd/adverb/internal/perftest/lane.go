@@ -122,6 +122,9 @@ func (t *tester) settleLimits() error {
 	}
 	if t.inline < 0 {
 		t.inline = t.defaultInline()
+		if attr.MaxInline == verbs.MaxInlineUnknown && !t.grantsInline() {
+			t.inline = 0
+		}
 	}
 	if attr.MaxInline != verbs.MaxInlineUnknown && t.inline > attr.MaxInline {
 		t.inv.Printf("  Actual inline-size(%d) < requested inline-size(%d)\n", attr.MaxInline, t.inline)
@@ -150,6 +153,20 @@ func (t *tester) defaultInline() int {
 		return 188
 	}
 	return 236
+}
+
+// grantsInline reports whether a device that does not say how much inline data it takes makes a QP for the default.
+func (t *tester) grantsInline() bool {
+	cq, err := t.dev.CreateCQ(1)
+	if err != nil {
+		return true // what comes next fails for the same cause, and says so
+	}
+	attr := verbs.QPInitAttr{Type: t.qpType, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: t.inline}}
+	qp, err := t.pd.CreateQP(attr)
+	if err == nil {
+		err = qp.Close()
+	}
+	return errors.Join(err, cq.Close()) == nil
 }
 
 // makeBuffers registers the memory. Each QP has a part to send from and, behind those of all QPs, a
