@@ -9,12 +9,12 @@ var errnoNames = []struct {
 	{1, "EPERM", "Operation not permitted"}, {2, "ENOENT", "No such file or directory"}, {4, "EINTR", "Interrupted system call"}, {5, "EIO", "Input/output error"},
 	{9, "EBADF", "Bad file descriptor"}, {11, "EAGAIN", "Resource temporarily unavailable"}, {12, "ENOMEM", "Cannot allocate memory"}, {13, "EACCES", "Permission denied"},
 	{14, "EFAULT", "Bad address"}, {16, "EBUSY", "Device or resource busy"}, {19, "ENODEV", "No such device"}, {22, "EINVAL", "Invalid argument"},
-	{24, "EMFILE", "Too many open files"}, {28, "ENOSPC", "No space left on device"}, {38, "ENOSYS", "Function not implemented"}, {61, "ENODATA", "No data available"},
-	{71, "EPROTO", "Protocol error"}, {93, "EPROTONOSUPPORT", "Protocol not supported"},
+	{24, "EMFILE", "Too many open files"}, {28, "ENOSPC", "No space left on device"}, {34, "ERANGE", "Numerical result out of range"}, {38, "ENOSYS", "Function not implemented"}, {61, "ENODATA", "No data available"},
+	{71, "EPROTO", "Protocol error"}, {74, "EBADMSG", "Bad message"}, {93, "EPROTONOSUPPORT", "Protocol not supported"},
 	{95, "EOPNOTSUPP", "Operation not supported"}, {97, "EAFNOSUPPORT", "Address family not supported by protocol"}, {98, "EADDRINUSE", "Address already in use"},
 	{99, "EADDRNOTAVAIL", "Cannot assign requested address"}, {100, "ENETDOWN", "Network is down"}, {101, "ENETUNREACH", "Network is unreachable"},
 	{103, "ECONNABORTED", "Software caused connection abort"}, {104, "ECONNRESET", "Connection reset by peer"}, {110, "ETIMEDOUT", "Connection timed out"},
-	{111, "ECONNREFUSED", "Connection refused"}, {113, "EHOSTUNREACH", "No route to host"}, {121, "EREMOTEIO", "Remote I/O error"}, {524, "ENOTSUPP", "Unknown error 524"},
+	{111, "ECONNREFUSED", "Connection refused"}, {113, "EHOSTUNREACH", "No route to host"}, {107, "ENOTCONN", "Transport endpoint is not connected"}, {121, "EREMOTEIO", "Remote I/O error"}, {125, "ECANCELED", "Operation canceled"}, {524, "ENOTSUPP", "Unknown error 524"},
 }
 
 // callErrno is the meaning of an errno as the result of one call.
@@ -99,6 +99,7 @@ var calls = []struct {
 			[]string{"REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE", "ON_DEMAND, HUGETLB or RELAXED_ORDERING that the device lacks", "an IOVA that is not congruent with the address"}, []string{"the flags; ibv_devinfo -v: device_cap_flags, odp_caps"}, nil},
 		{95, "the device or the kernel does not support it", []string{"dma-buf: ibv_reg_dmabuf_mr needs support of the driver", "on-demand paging on a device that has none"}, nil, nil},
 		{13, "the memory may not be written", []string{"a read-only mapping, and a flag that asks for writing"}, nil, nil},
+		{34, "the driver cannot describe the region", []string{"it is larger than the device takes (max_mr_size), or has more pages than its tables: huge pages need fewer", "memory of an accelerator whose driver hands out ranges of its own"}, []string{"ibv_devinfo -v: max_mr_size, page_size_cap", "a smaller region; the kernel's log"}, nil},
 	}},
 	{"ibv_create_qp", "", []callErrno{
 		{22, "a capability is above the device's, or the objects do not fit together",
@@ -246,6 +247,10 @@ var calls = []struct {
 		{113, "the host has no route to the address, or address resolution has failed", nil, []string{"ip neigh; ip route get ADDRESS"}, []string{"ibv_modify_qp RTR EHOSTUNREACH"}},
 		{121, "the device's firmware has refused a command", nil, []string{"the kernel's log: bad parameter, syndrome"}, nil},
 		{5, "the device has failed, or does not answer", nil, []string{"the kernel's log"}, nil},
+		{34, "a number is beyond what the device takes", nil, []string{"ibv_devinfo -v"}, []string{"ibv_reg_mr ERANGE"}},
+		{74, "something else came than what was waited for: in SPDK an event of the connection manager", nil, []string{"the line before: it names the event, and its status is often a reason of a REJ"}, []string{"reject 8", "reject 28"}},
+		{107, "the connection is not there yet, or no more", nil, []string{"what the log says before"}, nil},
+		{125, "work was given up, since the connection has ended: a consequence", nil, []string{"what the log says before: the first error is the cause"}, []string{"status 5"}},
 	}},
 }
 

@@ -12,7 +12,7 @@ var callForms = []struct {
 }{
 	{&pattern{text: `ibv_(?:cmd_)?modify_qp|modif(?:y|ying) (?:the )?(?:\w+ )?qp\b|\bqp(?: \w+)? to (?:init|rtr|rts)\b|transition(?:ing)?(?: \w+)? to (?:rtr|rts|init)|change (?:qp )?state to (?:rtr|rts|init)|to (?:init|rtr|rts) state|\b(?:rst2init|init2rtr|rtr2rts)_qp\b`}, "ibv_modify_qp"},
 	{&pattern{text: `rdma_create_qp`}, "rdma_create_qp"},
-	{&pattern{text: `ibv_(?:cmd_)?create_qp(?:_ex)?|\bcreate_qp\b|(?:create|creating|allocate) (?:the )?(?:\w+ )?qp\b|qp creation`}, "ibv_create_qp"},
+	{&pattern{text: `ibv_(?:cmd_)?create_qp(?:_ex)?|\bcreate_qp\b|(?:create|creating|allocate) (?:the )?(?:\w+ )?qp(?:air)?\b|qp creation`}, "ibv_create_qp"},
 	{&pattern{text: `ibv_(?:cmd_)?create_cq(?:_ex)?|\bcreate_cq\b|(?:create|allocate) (?:\w+ )?cq\b|create completion queue`}, "ibv_create_cq"},
 	{&pattern{text: `ibv_create_srq|create srq`}, "ibv_create_srq"},
 	{&pattern{text: `ibv_(?:cmd_)?reg_(?:dmabuf_)?mr\w*|fi_mr_reg|\bcreate_mkey\b|regist\w+ (?:the )?(?:\w+ )?(?:mr|memory|region)\b|(?:allocate|create) mr\b|memory registration`}, "ibv_reg_mr"},
@@ -22,7 +22,7 @@ var callForms = []struct {
 	{&pattern{text: `ibv_create_ah|create ah\b|address handle`}, "ibv_create_ah"},
 	{&pattern{text: `ibv_post_send|post send`}, "ibv_post_send"},
 	{&pattern{text: `ibv_post_(?:srq_)?recv|post (?:a )?receive`}, "ibv_post_recv"},
-	{&pattern{text: `ibv_get_device_list|get ib devices? list|no (?:ib|rdma) devices? (?:were )?found`}, "ibv_get_device_list"},
+	{&pattern{text: `ibv_get_device_list|get ib devices? list|no (?:ib|rdma) devices? (?:were )?found|no available rnics?`}, "ibv_get_device_list"},
 	{&pattern{text: `rdma_create_event_channel`}, "rdma_create_event_channel"},
 	{&pattern{text: `rdma_create_id`}, "rdma_create_id"},
 	{&pattern{text: `rdma_getaddrinfo`}, "rdma_getaddrinfo"},
