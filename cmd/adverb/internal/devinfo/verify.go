@@ -30,6 +30,7 @@ var Verify = &cli.Command{
 		{Short: 'i', Long: "ib-port", Arg: "<port>", Help: "port of the device (default 1)", Check: clib.DecimalWithin(1, math.MaxUint8)},
 		{Short: 'g', Long: "gid-idx", Arg: "<num>", Help: "index in its GID table (default that of an IPv4 address over RoCE v2, or 0)", Check: clib.DecimalWithin(0, math.MaxInt32)},
 		{Short: 'p', Long: "port", Arg: "<port>", Help: fmt.Sprintf("TCP port of the peer (default %d)", verifyPort), Check: clib.DecimalWithin(1, math.MaxUint16)},
+		{Long: "mlid", Arg: "<lid>", Help: "LID of multicast groups on InfiniBand, decimal, which the subnet manager has given (default none)", Check: clib.DecimalWithin(0xc000, 0xfffe)},
 		{Long: "run", Arg: "<regexp>", Help: "cases whose names match (default all)"},
 		{Long: "skip", Arg: "<regexp>", Help: "but not those whose names match"},
 		redactFlag,
@@ -62,6 +63,7 @@ type verifyFlags struct {
 	serve bool
 	gid   int // -1: to be found
 	tcp   int
+	mlid  int
 	run   *regexp.Regexp
 	skip  *regexp.Regexp
 }
@@ -84,6 +86,8 @@ func runVerify(inv *cli.Invocation) int {
 			f.gid = clib.Int(arg)
 		case "port":
 			f.tcp = clib.Int(arg)
+		case "mlid":
+			f.mlid = clib.Int(arg)
 		case "run":
 			f.run = compile(arg)
 		case "skip":
@@ -111,7 +115,7 @@ func runVerify(inv *cli.Invocation) int {
 	if code != cli.ExitOK {
 		return code
 	}
-	config := verbstest.Config{Port: f.port, GIDIndex: f.gid}
+	config := verbstest.Config{Port: f.port, GIDIndex: f.gid, MLID: uint16(f.mlid)}
 	if f.gid < 0 {
 		config.GIDIndex = 0
 		if i, ok := device.FirstGID(r.ports[0].gids); ok {
