@@ -36,6 +36,7 @@ type stream struct {
 
 	answered map[wire.PSN]int // READ responses: the latest with each PSN
 	requests *streamRef       // that the responses of this stream answer, once found
+	claimed  bool             // the responses of a stream answer the requests of this one
 }
 
 // follower goes through the packets in order of time.
@@ -155,19 +156,24 @@ func (f *follower) answers(r *record) *stream {
 		return own.requests.stream
 	}
 	var only *stream
+	var found *streamRef // with the latest packet of this PSN: QPs may have the same PSNs
+	latest := -1
 	for _, s := range f.between[[2]int{r.To, r.From}] {
 		if len(s.sent) == 0 {
 			continue
 		}
-		if _, ok := s.sent[r.PSN]; ok {
-			own.requests = s
-			return s.stream
+		if i, ok := s.sent[r.PSN]; ok && (found == nil || !s.claimed && (found.claimed || i > latest)) {
+			found, latest = s, i
 		}
 		if s.began && r.PSN.Diff(s.next) >= -1 && r.PSN.Diff(s.next) <= s.slack && only == nil {
 			only = s.stream // a READ's later responses
 		}
 	}
-	return only
+	if found == nil {
+		return only
+	}
+	own.requests, found.claimed = found, true
+	return found.stream
 }
 
 // response looks at a response.

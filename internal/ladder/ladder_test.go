@@ -138,6 +138,40 @@ func check(t *testing.T, l *ladder.Ladder, want ...string) {
 	}
 }
 
+// QPs of one pair of addresses may have the same PSNs: each answers one other, the one that has sent the PSN last.
+func TestSamePSNs(t *testing.T) {
+	c := newTape()
+	to := func(at time.Duration, qpn uint32, psn int) {
+		p := send(psn)
+		p.DestQP = qpn
+		c.add(at, addrA, addrB, p)
+	}
+	from := func(at time.Duration, qpn uint32, psn int, s wire.Syndrome) {
+		p := answer(psn, s)
+		p.DestQP = qpn
+		c.add(at, addrB, addrA, p)
+	}
+	to(0, 0x21, 1)
+	from(1*us, 0x31, 1, ack)
+	to(2*us, 0x22, 1)
+	to(3*us, 0x21, 2)
+	from(4*us, 0x32, 1, ack)
+	to(5*us, 0x22, 2)
+	from(6*us, 0x32, 2, nak)
+	l := draw(t, ladder.Options{}, c)
+	var lost []string
+	for i := range l.Rows {
+		for _, m := range l.Rows[i].Marks {
+			if m.Kind == ladder.MarkLost {
+				lost = append(lost, fmt.Sprintf("frame %d to %#x: %s", l.Rows[i].Frame, l.Rows[i].QPN, m.Text))
+			}
+		}
+	}
+	if want := []string{"frame 6 to 0x22: lost: frame 7 asks for it again"}; !slices.Equal(lost, want) {
+		t.Errorf("got %q, want %q", lost, want)
+	}
+}
+
 // A capture at the sender shows a loss by the NAK and the repeats.
 func TestGoBack(t *testing.T) {
 	c := newTape()
