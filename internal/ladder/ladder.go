@@ -73,6 +73,7 @@ const (
 	MarkRefusal                 // a NAK
 	MarkWait                    // an RNR NAK
 	MarkNote                    // congestion, cut packets
+	MarkFailed                  // a work request that failed
 )
 
 // Mark is a remark about a packet, in words.

@@ -34,7 +34,7 @@ func (c *Collector) pair(all []record) {
 			r.place += int32(len(list) % 2) // out, in, out, in
 		}
 		if n := len(list); n > 0 && r.isOnceMore(&all[list[n-1]]) {
-			r.twin = true
+			r.isTwinOf(list[n-1])
 			continue
 		}
 		equal[r.key] = append(list, i)
@@ -78,12 +78,15 @@ func pairEqual(all []record, list []int) {
 			if r.time-p.time > pairWithin {
 				continue
 			}
+			r.isTwinOf(sent[k])
 			k--
-			r.twin = true
 			p.Took, p.Fate, p.arrival = max(p.Took, time.Duration(r.time-p.time)), Arrived, max(p.arrival, came[j])
 		}
 	}
 }
+
+// isTwinOf notes that another record stands for the packet.
+func (r *record) isTwinOf(original int) { r.twin, r.original = true, original }
 
 // isOnceMore reports whether a record is the same packet at another interface, in a capture of all interfaces. A packet
 // that is sent again has another identification.
@@ -134,7 +137,7 @@ func (c *Collector) findDamaged(all []record) {
 				continue
 			}
 			p.Took, p.Fate, p.Marks = time.Duration(r.time-p.time), Damaged, append(p.Marks, r.Marks...)
-			r.twin = true
+			r.isTwinOf(k)
 			break
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/adverb-rdma/adverb/internal/capture"
+	"github.com/adverb-rdma/adverb/internal/journal"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
@@ -20,11 +21,15 @@ type record struct {
 	Packet
 	time     int64 // nanoseconds since 1970
 	file     int32
+	frame    int   // in that file
 	source   int32 // a file's interface
 	src, dst netip.Addr
 	key      uint64 // equal for equal packets between the same addresses
 	srcQPN   uint32 // UD
 	message  uint32 // bytes of the message, of packets with a RETH
+	va       uint64 // the remote memory that the packet names, and rkey with it
+	rkey     uint32
+	touches  bool // it names remote memory
 	syndrome wire.Syndrome
 	verdict  capture.Verdict
 	decoded  bool
@@ -33,8 +38,12 @@ type record struct {
 	cooked   bool   // of a capture of all interfaces
 	way      capture.Direction
 	twin     bool  // another record stands for the packet
-	place    int32 // where it was captured: its source, and of a device that sends to itself the direction
+	original int   // of a twin: the index of that record
+	place    int32 // where it was captured: its source, and of a device that sends to itself the direction; then that on a page
 	arrival  int   // the place of the record at the other end, if any
+
+	event   journal.Kind // 0 for a packet
+	eventID uint64       // the event's wr_id
 }
 
 // Collector reads captures.
@@ -44,8 +53,11 @@ type Collector struct {
 	files   int
 	sources map[[2]int]int32
 	kinds   map[capture.Kind]int
-	full    bool
-	cut     []error
+	left    int // packets beyond maxPackets
+	events  []event
+
+	eventsLeft int // beyond maxEvents
+	cut        []error
 }
 
 // NewCollector returns a Collector without packets.
@@ -61,6 +73,7 @@ func (c *Collector) Read(r io.Reader) error {
 	if err != nil {
 		return err
 	}
+	in.Journal = func(e journal.Event) { c.addEvent(file, e) }
 	var d capture.Decoder
 	for {
 		f, err := in.Next()
@@ -79,8 +92,8 @@ func (c *Collector) Read(r io.Reader) error {
 			continue
 		}
 		if len(c.records) == maxPackets {
-			c.full = true
-			return nil
+			c.left++
+			continue
 		}
 		c.add(file, p)
 	}
@@ -96,7 +109,7 @@ func (c *Collector) add(file int, p *capture.Packet) {
 	t := &p.Transport
 	r := record{
 		time: p.Frame.Time, file: int32(file), source: source, src: p.Src.Addr(), dst: p.Dst.Addr(),
-		decoded: p.Err == nil, verdict: p.ICRC(), id: p.ID, way: p.Frame.Direction,
+		frame: p.Frame.Number, decoded: p.Err == nil, verdict: p.ICRC(), id: p.ID, way: p.Frame.Direction,
 		cooked: p.Frame.Link == capture.LinkSLL || p.Frame.Link == capture.LinkSLL2,
 	}
 	r.Packet = Packet{Frame: p.Frame.Number, Took: -1, Opcode: t.Opcode, QPN: t.DestQP, PSN: t.PSN, AckReq: t.AckReq}
@@ -143,8 +156,8 @@ func (c *Collector) ordered() []record {
 
 // notes names the packets of the captures that are not in the ladder.
 func (c *Collector) notes() (list []string) {
-	if c.full {
-		list = append(list, fmt.Sprintf("Only the first %d packets were read.", maxPackets))
+	if c.left > 0 {
+		list = append(list, fmt.Sprintf("The first %d packets are drawn. Behind them the captures have %d more; editcap takes a part of a capture.", maxPackets, c.left))
 	}
 	if n := c.kinds[capture.KindTCP]; n > 0 {
 		list = append(list, fmt.Sprintf("%s of TCP, which may be iWARP, %s not drawn.", count(n, "frame"), are(n)))
@@ -157,6 +170,9 @@ func (c *Collector) notes() (list []string) {
 	}
 	if other > 0 {
 		list = append(list, fmt.Sprintf("%s without a RoCE packet %s not drawn.", count(other, "frame"), are(other)))
+	}
+	if c.eventsLeft > 0 {
+		list = append(list, fmt.Sprintf("The first %d records of devices were read, and %d more left out.", maxEvents, c.eventsLeft))
 	}
 	for range c.cut {
 		list = append(list, "A capture ends in the middle of a frame.")

@@ -8,25 +8,41 @@ import (
 	"time"
 )
 
-// Ladder makes the ladder of the packets that were read.
-func (c *Collector) Ladder(o Options) *Ladder {
-	l := &Ladder{}
-	all := c.ordered()
-	for i := range all {
-		if all[i].At = time.Duration(all[i].time - all[0].time); all[i].At < 0 { // times of centuries apart
-			all[i].At = math.MaxInt64
+// resolved is packets whose ends and marks are known.
+type resolved struct {
+	all      []record
+	ladder   *Ladder // with all ends, and no rows
+	followed *follower
+	skipped  int // packets that a filter leaves out
+}
+
+// resolve finds out the ends of the packets that were read, and what became of the packets.
+func (c *Collector) resolve() resolved {
+	s := resolved{all: c.ordered(), ladder: &Ladder{}}
+	for i := range s.all {
+		r := &s.all[i]
+		if r.At = time.Duration(r.time - s.all[0].time); r.At < 0 { // times of centuries apart
+			r.At = math.MaxInt64
 		}
 	}
-	c.pair(all)
+	c.pair(s.all)
 	if c.files > 1 {
-		number(all)
+		number(s.all)
 	}
-	findEnds(l, all)
-	f := newFilter(all, follow(all), o)
+	findEnds(s.ladder, s.all)
+	s.followed = follow(s.all)
+	return s
+}
+
+// Ladder makes the ladder of the packets that were read.
+func (c *Collector) Ladder(o Options) *Ladder {
+	s := c.resolve()
+	l := s.ladder
+	f := newFilter(s.all, s.followed, o)
 	skipped := 0
 	var last time.Duration
-	for i := range all {
-		r := &all[i]
+	for i := range s.all {
+		r := &s.all[i]
 		if r.twin {
 			continue
 		}
@@ -45,15 +61,21 @@ func (c *Collector) Ladder(o Options) *Ladder {
 	l.useOnly()
 	l.useFirst(maxEnds)
 	l.cut(o.Limit)
-	l.Notes = append(l.Notes, c.notes()...)
-	if c.files > 1 {
-		l.Notes = append(l.Notes, "The packets of all captures are counted together, in the order of time.")
-	}
-	if skipped > 0 {
-		l.Notes = append(l.Notes, fmt.Sprintf("The flags leave out %d of %s.", skipped, count(l.Total, "packet")))
-	}
+	l.Notes = append(l.Notes, c.allNotes(skipped, l.Total)...)
 	l.silences()
 	return l
+}
+
+// allNotes are those of the captures, and of the flags.
+func (c *Collector) allNotes(skipped, total int) []string {
+	list := c.notes()
+	if c.files > 1 {
+		list = append(list, "The packets of all captures are counted together, in the order of time.")
+	}
+	if skipped > 0 {
+		list = append(list, fmt.Sprintf("The flags leave out %d of %s.", skipped, count(total, "packet")))
+	}
+	return list
 }
 
 // add adds a packet as a row, or to a run.
@@ -130,6 +152,15 @@ func (f *filter) wants(r *record) bool {
 		return true
 	}
 	return f.streams[streamID{r.From, r.To, r.QPN}] || f.comms[r.cm.local] || f.comms[r.cm.remote]
+}
+
+// events picks the events of the QPs, ends and times that were asked for.
+func (f *filter) events(list []*record) []*record {
+	o := &f.o
+	return slices.DeleteFunc(list, func(r *record) bool {
+		return o.From > 0 && r.At < o.From || o.To > 0 && r.At > o.To || len(o.QPN) > 0 && !slices.Contains(o.QPN, r.QPN) ||
+			len(o.Addrs) > 0 && !slices.Contains(o.Addrs, r.src.Unmap())
+	})
 }
 
 // useOnly leaves out the ends that no row needs.

@@ -8,6 +8,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
+const atomicSize = 8 // bytes, of the memory that an atomic operation changes
+
 // describe takes the fields of a packet that a ladder shows.
 func (r *record) describe(p *wire.Packet) {
 	r.Bytes = len(p.Payload)
@@ -23,6 +25,7 @@ func (r *record) describe(p *wire.Packet) {
 	}
 	if set&wire.HeaderRETH != 0 {
 		r.message = p.RETH.Length
+		r.touches, r.va, r.rkey = true, p.RETH.VA, p.RETH.RKey
 		what := "to"
 		if p.Opcode.IsRead() {
 			what = "from"
@@ -34,6 +37,7 @@ func (r *record) describe(p *wire.Packet) {
 	}
 	if set&wire.HeaderAtomicETH != 0 {
 		a := &p.AtomicETH
+		r.touches, r.va, r.rkey, r.message = true, a.VA, a.RKey, atomicSize
 		if p.Opcode == wire.RCFetchAdd {
 			add("add %d", a.SwapAdd)
 		} else {

@@ -2,12 +2,12 @@
 package see
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,7 +24,10 @@ var Command = &cli.Command{
 	Short: "Draw the packets of a capture or of a command, in time between the ends",
 	Flags: []cli.Flag{
 		{Long: "text", Help: "print text of 100 columns (default)", Ours: true},
+		{Long: "html", Help: "write a page for a browser: all packets, charts, memory and findings", Ours: true},
 		{Long: "svg", Help: "print a picture (SVG)", Ours: true},
+		{Long: "perfetto", Help: "write a trace (JSON) that ui.perfetto.dev and chrome://tracing open", Ours: true},
+		{Short: 'o', Long: "output", Arg: "<file>", Help: "write to this file; .html, .svg and .json say which form", Ours: true, Values: cli.Files},
 		{Long: "qp", Arg: "<qpn>", Help: "show this QP and its peer alone; may be given several times", Ours: true},
 		{Long: "addr", Arg: "<addr>", Help: "show this address alone; may be given several times", Ours: true},
 		{Long: "from", Arg: "<time>", Help: "begin so long after the first packet, such as 1.5ms", Ours: true},
@@ -45,6 +48,9 @@ connection manager have their names. A "*" marks what was lost, repeated or refu
 Captures of both ends may be given together: a packet is drawn once, and one that is missing at the other
 end is marked as lost. Of a capture at one end a loss is marked where the receiver asks for the packet again.
 
+A page (--html, or -o FILE.html) is one file that needs no network. It has all packets, whatever --limit
+is, and what "adverb diagnose" finds in them.
+
 The program and what it starts get a variable ADVERB_PCAP, by which its software devices write captures.
 Its exit status is that of the command. Ctrl-C ends the program, and its packets are drawn.
 `,
@@ -58,7 +64,31 @@ const (
 
 type flags struct {
 	ladder.Options
-	svg bool
+	form   form
+	output string // a file; empty for the standard output
+}
+
+// form is what a ladder is drawn as.
+type form string
+
+const (
+	formText     form = "text"
+	formHTML     form = "html"
+	formSVG      form = "svg"
+	formPerfetto form = "perfetto"
+)
+
+// formOf says which form the name of a file asks for.
+func formOf(name string) form {
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".html", ".htm":
+		return formHTML
+	case ".svg":
+		return formSVG
+	case ".json":
+		return formPerfetto
+	}
+	return formText
 }
 
 func run(inv *cli.Invocation) int {
@@ -83,18 +113,24 @@ func run(inv *cli.Invocation) int {
 		inv.PrintUsage()
 		return cli.ExitUsage
 	}
-	c := ladder.NewCollector()
-	title := strings.Join(operands, ", ")
+	if f.form == "" {
+		f.form = formOf(f.output)
+	}
+	if err := f.spares(operands); err != nil {
+		return inv.Fail(fmt.Errorf("see: %w", err), "")
+	}
+	c := newCaptures(f.form == formHTML)
+	title := titleOf(operands, f.form)
 	status := cli.ExitOK
 	var err error
 	if isProgram {
 		title = strings.Join(program, " ")
-		status, err = watch(inv, c, program, f.svg)
+		status, err = watch(inv, c, program, f.form != formText && f.output == "")
 	} else {
-		err = readAll(c, operands, inv.Stdin)
+		err = c.readAll(operands, inv.Stdin)
 	}
 	if err == nil {
-		err = f.print(inv.Stdout, c, title)
+		err = f.write(inv.Stdout, c, title)
 	}
 	if err == nil {
 		return status
@@ -102,13 +138,24 @@ func run(inv *cli.Invocation) int {
 	return inv.Finish(err, func(err error) int { return inv.Fail(fmt.Errorf("see: %w", err), "") })
 }
 
+// titleOf names captures. A page may go to others, whom directories are no business of.
+func titleOf(files []string, f form) string {
+	if f == formHTML {
+		files = slices.Clone(files)
+		for i, name := range files {
+			files[i] = filepath.Base(name)
+		}
+	}
+	return strings.Join(files, ", ")
+}
+
 // set takes a flag.
 func (f *flags) set(name, arg string) (err error) {
 	switch name {
-	case "text":
-		f.svg = false
-	case "svg":
-		f.svg = true
+	case "text", "html", "svg", "perfetto":
+		f.form = form(name)
+	case "output":
+		f.output = arg
 	case "all":
 		f.All = true
 	case "limit":
@@ -146,104 +193,45 @@ func parseTime(arg string) (time.Duration, error) {
 	return d, err
 }
 
-func (f *flags) print(w io.Writer, c *ladder.Collector, title string) error {
-	l := c.Ladder(f.Options)
-	if f.svg {
-		return l.SVG(w, title)
+// spares makes sure that the output does not replace a capture.
+func (f *flags) spares(files []string) error {
+	out, err := os.Stat(f.output)
+	if f.output == "" || err != nil { // a new file, or one that os.Create will refuse
+		return nil
 	}
-	return l.Text(w)
-}
-
-func readAll(c *ladder.Collector, files []string, stdin io.Reader) error {
 	for _, name := range files {
-		if err := readOne(c, name, stdin); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		if in, err := os.Stat(name); err == nil && os.SameFile(in, out) {
+			return fmt.Errorf("write %s: it is a capture that is read: choose another name", f.output)
 		}
 	}
 	return nil
 }
 
-func readOne(c *ladder.Collector, name string, stdin io.Reader) error {
-	if name == "-" {
-		return c.Read(stdin)
+// write writes the ladder to the file that was asked for, or to the standard output.
+func (f *flags) write(stdout io.Writer, c *captures, title string) (err error) {
+	if f.output == "" {
+		return f.print(stdout, c, title)
 	}
-	f, err := os.Open(name)
+	file, err := os.Create(f.output)
 	if err != nil {
-		var path *os.PathError
-		if errors.As(err, &path) {
-			err = path.Err // the caller names the file
-		}
 		return err
 	}
-	defer f.Close()
-	return c.Read(f)
+	defer func() { err = errors.Join(err, file.Close()) }()
+	w := bufio.NewWriter(file)
+	if err := f.print(w, c, title); err != nil {
+		return err
+	}
+	return w.Flush()
 }
 
-// quitTime is how long a program may take to end when it is interrupted.
-const quitTime = 5 * time.Second
-
-// watch runs a program, reads the captures that it leaves, and returns its exit status.
-func watch(inv *cli.Invocation, c *ladder.Collector, program []string, apart bool) (status int, err error) {
-	dir, err := os.MkdirTemp("", "adverb-see-")
-	if err != nil {
-		return cli.ExitError, err
+func (f *flags) print(w io.Writer, c *captures, title string) error {
+	switch f.form {
+	case formHTML:
+		return c.HTML(w, title, f.Options, c.diagnosis())
+	case formPerfetto:
+		return c.Perfetto(w, f.Options)
+	case formSVG:
+		return c.Ladder(f.Options).SVG(w, title)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	status, err = start(inv, program, filepath.Join(dir, "%p.pcapng"), apart)
-	if err != nil {
-		return status, err
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return status, err
-	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil || info.Size() == 0 { // a process that was killed before it wrote
-			continue
-		}
-		if err := readOne(c, filepath.Join(dir, e.Name()), nil); err != nil {
-			return status, err
-		}
-	}
-	if len(entries) == 0 {
-		inv.Explain(fmt.Errorf("see: %s opened no software device", program[0]))
-	}
-	return status, nil
-}
-
-// start runs a program to its end. The output of the program comes before the ladder, or stays apart from it.
-func start(inv *cli.Invocation, program []string, capture string, apart bool) (status int, err error) {
-	path, err := exec.LookPath(program[0])
-	if err != nil && program[0] == toolName {
-		path, err = os.Executable() // this program, which need not be installed
-	}
-	if err != nil {
-		return cli.ExitError, err
-	}
-	cmd := exec.CommandContext(inv.Ctx, path)
-	cmd.Args = program
-	cmd.Env = append(os.Environ(), "ADVERB_PCAP="+capture)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = inv.Stdin, inv.Stdout, inv.Stderr
-	if apart {
-		cmd.Stdout = inv.Stderr
-	}
-	cmd.Cancel = func() error {
-		if err := cmd.Process.Signal(os.Interrupt); err == nil || errors.Is(err, os.ErrProcessDone) {
-			return err
-		}
-		return cmd.Process.Kill() // Windows has no interrupt for others
-	}
-	cmd.WaitDelay = quitTime
-	err = cmd.Run()
-	var exit *exec.ExitError
-	switch {
-	case inv.Interrupted(): // which is how programs end that wait for others: their packets are drawn
-		return cli.StatusInterrupted, nil
-	case errors.As(err, &exit) && exit.ExitCode() >= 0:
-		return exit.ExitCode(), nil
-	case err != nil:
-		return cli.ExitError, err
-	}
-	return cli.ExitOK, nil
+	return c.Ladder(f.Options).Text(w)
 }

@@ -65,7 +65,7 @@ func TestRefused(t *testing.T) {
 		{nil, 2, "give captures"},
 		{[]string{"--"}, 2, "give captures"},
 		{[]string{"x", "--", "y"}, 2, "give captures"},
-		{[]string{"--html", "x"}, 2, "--html"},
+		{[]string{"--pdf", "x"}, 2, "--pdf"},
 		{[]string{"--qp", "x", "y"}, 2, "read --qp=x"},
 		{[]string{"--limit", "-1", "y"}, 2, "not negative"},
 		{[]string{"--from", "-1s", "y"}, 2, "from the first packet"},
@@ -78,6 +78,68 @@ func TestRefused(t *testing.T) {
 		if code != tt.code || !strings.Contains(stderr, tt.want) {
 			t.Errorf("%q: got status %d, stdout %s, stderr %s, want status %d and %q", tt.args, code, stdout, stderr, tt.code, tt.want)
 		}
+	}
+}
+
+// The name of the output says the form, and a flag says it again, or otherwise.
+func TestOutput(t *testing.T) {
+	dir := t.TempDir()
+	rping := filepath.Join(testdata, "rping.pcap")
+	for _, tt := range []struct {
+		flags []string
+		name  string
+		want  string
+	}{
+		{nil, "page.html", "<!doctype html>"},
+		{nil, "PAGE.HTM", "<!doctype html>"},
+		{nil, "picture.svg", "<svg "},
+		{nil, "trace.json", `{"displayTimeUnit":"ns"`},
+		{nil, "text", "A  10.98.0.3\n"},
+		{[]string{"--text"}, "text.html", "A  10.98.0.3\n"},
+		{[]string{"--perfetto", "--limit=1"}, "trace.txt", `{"displayTimeUnit":"ns"`},
+		{[]string{"--html"}, "", "<!doctype html>"},
+	} {
+		args := append([]string{"adverb", "see"}, tt.flags...)
+		name := filepath.Join(dir, tt.name)
+		if tt.name != "" {
+			args = append(args, "-o", name)
+		}
+		code, stdout, stderr := tool.Run(t.Context(), append(args, rping)...)
+		got := stdout
+		if tt.name != "" {
+			b, err := os.ReadFile(name)
+			if err != nil || stdout != "" {
+				t.Errorf("%q: %v, stdout %.80s", args, err, stdout)
+			}
+			got = string(b)
+		}
+		if code != 0 || stderr != "" || !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%q: status %d, stderr %s, and %.80s, want %s", args, code, stderr, got, tt.want)
+		}
+	}
+	capture := filepath.Join(dir, "capture.pcap")
+	b, err := os.ReadFile(rping)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(capture, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ output, input, want string }{
+		{capture, capture, "choose another name"},
+		{filepath.Join(dir, "none", "x.html"), capture, "none"},
+		{filepath.Join(dir, "y.html"), filepath.Join(dir, "text"), "not a capture"},
+	} {
+		code, stdout, stderr := tool.Run(t.Context(), "adverb", "see", "-o", tt.output, tt.input)
+		if code != 1 || stdout != "" || !strings.Contains(stderr, tt.want) {
+			t.Errorf("-o %s %s: status %d, stdout %q, stderr %q, want 1 and %q", tt.output, tt.input, code, stdout, stderr, tt.want)
+		}
+	}
+	if after, err := os.ReadFile(capture); err != nil || string(after) != string(b) {
+		t.Errorf("the capture has become %.20q, %v", after, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "y.html")); err == nil {
+		t.Error("a capture that cannot be read left a page")
 	}
 }
 
@@ -106,6 +168,18 @@ func TestProgram(t *testing.T) {
 	code, stdout, stderr = tool.Run(t.Context(), "adverb", "see", "--svg", "--", exe, "demo", "write", "-q")
 	if code != 0 || !strings.HasPrefix(stdout, "<svg ") || !strings.HasPrefix(stderr, "$ rdma-server write\n") {
 		t.Errorf("got status %d, stdout %.80s, stderr %.80s, want the picture apart from what the program prints", code, stdout, stderr)
+	}
+	// A page has what the devices did, and the diagnosis; the program's output stays where it is.
+	page := filepath.Join(t.TempDir(), "page.html")
+	code, stdout, stderr = tool.Run(t.Context(), "adverb", "see", "-o", page, "--", exe, "demo", "write", "-q")
+	html, err := os.ReadFile(page)
+	if err != nil || code != 0 || stderr != "" || !strings.HasPrefix(stdout, "$ rdma-server write\n") {
+		t.Errorf("got %v, status %d, stderr %s, stdout %.80s", err, code, stderr, stdout)
+	}
+	for _, want := range []string{`"name":"WQE"`, `"name":"CQE"`, `"name":"state"`, "RDMA_WRITE_ONLY", "Nothing in this capture speaks of a fault"} {
+		if !strings.Contains(string(html), want) {
+			t.Errorf("the page lacks %q", want)
+		}
 	}
 	code, _, stderr = tool.Run(t.Context(), "adverb", "see", "--", exe, "demo", "none")
 	if code != 2 || !strings.Contains(stderr, "opened no software device") {
