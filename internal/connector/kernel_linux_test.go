@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,7 +30,7 @@ type kernel struct {
 
 	mu sync.Mutex
 	// spoil changes what the kernel answers to a command, or is nil.
-	spoil func(cmd uint32, answer []byte)
+	spoil func(cmd uint32, answer []byte) []byte
 	// refuse fails a command, or is nil.
 	refuse func(cmd uint32, arg []byte) error
 }
@@ -124,7 +126,7 @@ func (k *kernel) command(file *ucma.File, b []byte) error {
 type caller struct {
 	k     *kernel
 	cmd   uint32
-	spoil func(cmd uint32, answer []byte)
+	spoil func(cmd uint32, answer []byte) []byte
 }
 
 func (c caller) ReadMemory(addr uint64, b []byte) error {
@@ -134,7 +136,7 @@ func (c caller) ReadMemory(addr uint64, b []byte) error {
 
 func (c caller) WriteMemory(addr uint64, b []byte) error {
 	if c.spoil != nil {
-		c.spoil(c.cmd, b)
+		b = c.spoil(c.cmd, b)
 	}
 	_, err := c.k.mem.WriteAt(b, int64(addr))
 	return err
@@ -301,5 +303,66 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestKernelHostile has a kernel change bytes of its answers, leave some out, and fail commands: attempts to connect fail or
+// not, and nothing panics or stays.
+func TestKernelHostile(t *testing.T) {
+	const attempts = 40
+	seed := rand.Uint64()
+	t.Logf("seed %#x", seed)
+	for i := range uint64(attempts) {
+		r := rand.New(rand.NewPCG(seed, i))
+		var mu sync.Mutex // of r
+		odds := 1 + r.IntN(6)
+		ks := newKernels(t)
+		card, k := ks.device(t, rdmatest.New(t))
+		k.spoil = func(cmd uint32, answer []byte) []byte {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case r.IntN(odds) != 0:
+			case r.IntN(3) == 0:
+				return answer[:r.IntN(len(answer)+1)]
+			default:
+				for range 1 + r.IntN(3) {
+					answer[r.IntN(len(answer))] ^= 1 << r.IntN(8)
+				}
+			}
+			return answer
+		}
+		k.refuse = func(uint32, []byte) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.IntN(8*odds) == 0 {
+				return []error{syscall.EINVAL, syscall.ENODEV, syscall.ENOMEM, syscall.EINTR}[r.IntN(4)]
+			}
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond) // for events that are lost
+		l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{card}}).Listen(netip.AddrPortFrom(addrOf(t, card), 0))
+		if err == nil {
+			var ends sync.WaitGroup
+			ends.Go(func() {
+				if req, err := l.Accept(ctx); err == nil {
+					if c, err := req.Accept(ctx, nil); err == nil {
+						c.Close()
+					}
+				}
+			})
+			if c, err := (&rdmacm.Dialer{Devices: []*verbs.Device{card}}).Dial(ctx, l.Addr(), nil); err == nil {
+				c.Close()
+			}
+			ends.Wait()
+			l.Close()
+		}
+		cancel()
+		if err := card.Close(); err != nil && !errors.Is(err, verbs.ErrBusy) {
+			t.Errorf("attempt %d: close: %v", i, err)
+		}
+		if t.Failed() {
+			return
+		}
 	}
 }
