@@ -101,12 +101,17 @@ func portWith(dev *verbs.Device, k KernelManaged, addr netip.Addr) (found place,
 
 // portAt returns the first port that has the GID of an address, of a type. It is 0 if there is none.
 func portAt(dev *verbs.Device, addr netip.Addr, typ verbs.GIDType) (found place, err error) {
+	key := spotKey{addr.WithZone(""), typ}
+	if port := knownSpots.find(dev, key); port > 0 {
+		return place{port: port, pkey: wire.DefaultPKey}, nil
+	}
 	err = eachPort(dev, func(port int) error {
 		if found.port > 0 {
 			return nil
 		}
-		switch _, err := gidOf(dev, port, addr, typ); {
+		switch index, err := gidOf(dev, port, addr, typ); {
 		case err == nil:
+			knownSpots.keep(dev, key, spot{port, index})
 			found = place{port: port, pkey: wire.DefaultPKey}
 		case !errors.Is(err, syscall.ENODEV): // the port cannot be asked, which says nothing of the address
 			return err

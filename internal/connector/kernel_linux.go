@@ -58,6 +58,7 @@ func openKernel(dev *verbs.Device, k KernelManaged, w Watcher) (Connector, error
 		return nil, err
 	}
 	c.watcher = w
+	knownSpots.open(dev)
 	dev.Report(c)
 	go c.run()
 	return c, nil
@@ -366,6 +367,7 @@ func (c *kernelConnector) Random32() uint32 {
 // Close implements Connector.
 func (c *kernelConnector) Close() {
 	c.dev.Report(nil)
+	knownSpots.close(c.dev)
 	c.file.Close()
 	<-c.ended
 }

@@ -30,6 +30,7 @@ type kernelConn struct {
 	typ           verbs.QPType
 	call          Call
 	connects      bool // Connect was called, and CONNECT is due once there is a route
+	ours          bool // this end has asked to disconnect
 	local, remote netip.AddrPort
 	state         string
 	closed        bool
@@ -137,8 +138,13 @@ func (c *kernelConn) event(ev *uapi.CMEventResp) {
 		}
 		c.report(Event{Kind: Established, Params: params})
 	case uapi.CMEventDisconnected:
-		c.become("CLOSED")
-		_ = c.c.do(uapi.CMDisconnect, uapi.CMDisconnectArg{ID: id.number}) // which confirms the peer's wish
+		c.mu.Lock()
+		ours := c.ours
+		c.state = "CLOSED"
+		c.mu.Unlock()
+		if !ours {
+			_ = c.c.do(uapi.CMDisconnect, uapi.CMDisconnectArg{ID: id.number}) // which confirms the peer's wish
+		}
 		c.report(Event{Kind: Disconnected})
 	case uapi.CMEventTimewaitExit:
 		c.report(Event{Kind: TimewaitExit})
@@ -281,6 +287,9 @@ func (c *kernelConn) Established() error {
 
 // Disconnect implements Conn.
 func (c *kernelConn) Disconnect() error {
+	c.mu.Lock()
+	c.ours = true
+	c.mu.Unlock()
 	err := c.do(uapi.CMDisconnect, func(id *kernelID) any { return uapi.CMDisconnectArg{ID: id.number} })
 	if errors.Is(err, ErrState) {
 		return nil

@@ -4,6 +4,7 @@ package native
 
 import (
 	"errors"
+	"net"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/verbs"
@@ -36,5 +37,23 @@ func TestEarlyAnswer(t *testing.T) {
 	check(t, p.b.PostOneSend(answer))
 	if n, err := p.cq.Poll(wcs); n != 2 || err != nil || wcs[0].Err() != nil || wcs[1].Err() != nil {
 		t.Fatal(n, err, wcs)
+	}
+}
+
+// TestInterfaceName: a number of an interface gives its name, and a number of none gives nothing.
+func TestInterfaceName(t *testing.T) {
+	all, err := net.Interfaces()
+	if err != nil || len(all) == 0 {
+		t.Skip("the host has no interface: ", err)
+	}
+	for _, ifi := range all {
+		if got := interfaceName(uint32(ifi.Index)); got != ifi.Name {
+			t.Errorf("interface %d: got %q, want %q", ifi.Index, got, ifi.Name)
+		}
+	}
+	for _, none := range []uint32{0, 1 << 30} {
+		if got := interfaceName(none); got != "" {
+			t.Errorf("interface %d: got %q, want nothing", none, got)
+		}
 	}
 }

@@ -6,13 +6,14 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/adverb-rdma/adverb/internal/ibv"
 	"github.com/adverb-rdma/adverb/internal/queue"
@@ -130,10 +131,26 @@ func (d *device) GID(port, index int) (verbs.GIDEntry, error) {
 	if g.GID.IsZero() {
 		return verbs.GIDEntry{}, verbs.ErrNotFound
 	}
-	if ifi, err := net.InterfaceByIndex(int(e.NDevIfindex)); err == nil {
-		g.Netdev = ifi.Name
-	}
+	g.Netdev = interfaceName(e.NDevIfindex)
 	return g, nil
+}
+
+// interfaceName returns the name of a network interface. Package net would list all of the host's, for each entry of a table.
+func interfaceName(index uint32) string {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	req, err := unix.NewIfreq("none")
+	if err != nil {
+		return ""
+	}
+	req.SetUint32(index)
+	if unix.IoctlIfreq(fd, unix.SIOCGIFNAME, req) != nil {
+		return ""
+	}
+	return req.Name()
 }
 
 // noGID tells an empty entry from one that cannot be read: of both libibverbs says EINVAL, where it reads sysfs.
