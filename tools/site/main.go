@@ -62,6 +62,11 @@ func build(o options) (map[string][]byte, error) {
 		}
 	}
 	s.version = o.version
+	return s.build()
+}
+
+// build makes the files of the sources, and checks them.
+func (s *site) build() (map[string][]byte, error) {
 	s.navigate()
 	files, err := s.render()
 	if err != nil {

@@ -40,17 +40,17 @@ func small(change map[string]string) (tree, man fstest.MapFS) {
 }
 
 func buildSmall(change map[string]string) (map[string][]byte, error) {
+	return buildWithLab(change, nil)
+}
+
+func buildWithLab(change map[string]string, lab map[string][]byte) (map[string][]byte, error) {
 	tree, man := small(change)
 	s, err := readSources(tree, man)
 	if err != nil {
 		return nil, err
 	}
-	s.navigate()
-	files, err := s.render()
-	if err != nil {
-		return nil, err
-	}
-	return files, errors.Join(check(files)...)
+	s.lab = lab
+	return s.build()
 }
 
 func TestPages(t *testing.T) {
@@ -78,6 +78,23 @@ func TestPages(t *testing.T) {
 	}
 	if strings.Contains(string(files["commands/see.html"]), "blob/main/commands") {
 		t.Error("a command's page names a source that is not in the repository")
+	}
+}
+
+// The lab has a place, which pages lead to, and its pages are checked as the others.
+func TestLab(t *testing.T) {
+	files, err := buildWithLab(nil, map[string][]byte{"index.html": []byte(`<script src="main.js"></script>`), "main.js": []byte("1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page := string(files["learn/zh/index.html"]); !strings.Contains(page, `<a href="../../lab/index.html">Lab</a>`) || string(files["lab/main.js"]) != "1" {
+		t.Errorf("got no link to the lab, or not its files:\n%s", page)
+	}
+	if _, err := buildWithLab(nil, map[string][]byte{"index.html": []byte(`<script src="https://example.com/main.js"></script>`)}); err == nil {
+		t.Error("a lab that asks another host was taken")
+	}
+	if files, err = buildSmall(nil); err != nil || strings.Contains(string(files["index.html"]), `"lab/index.html"`) {
+		t.Errorf("without a lab: got %v, or a link to it", err)
 	}
 }
 

@@ -16,40 +16,50 @@ import (
 
 const repositoryRoot = "../.."
 
-// whole is the site of this repository, which the tests share.
-var whole = sync.OnceValues(func() (map[string][]byte, error) {
+// whole is the site of this repository, and the tool's help, which the tests share.
+var whole = sync.OnceValues(func() (w struct {
+	files map[string][]byte
+	help  string
+}, err error) {
 	dir, err := os.MkdirTemp("", "site")
 	if err != nil {
-		return nil, err
+		return w, err
 	}
 	defer os.RemoveAll(dir)
-	man := exec.Command("go", "run", "./cmd/adverb", "man", "--markdown", dir)
-	man.Dir, man.Stderr = repositoryRoot, os.Stderr
-	if err := man.Run(); err != nil {
-		return nil, err
+	run := func(program string, args ...string) (string, error) {
+		cmd := exec.Command(program, args...)
+		cmd.Dir, cmd.Stderr = repositoryRoot, os.Stderr
+		out, err := cmd.Output()
+		return string(out), err
 	}
-	return build(options{root: repositoryRoot, commands: dir, version: "v0.0.0-test"})
+	tool, man := filepath.Join(dir, "adverb"), filepath.Join(dir, "commands")
+	if _, err = run("go", "build", "-o", tool, "./cmd/adverb"); err != nil {
+		return w, err
+	}
+	if _, err = run(tool, "man", "--markdown", man); err != nil {
+		return w, err
+	}
+	if w.help, err = run(tool, "--help"); err != nil {
+		return w, err
+	}
+	w.files, err = build(options{root: repositoryRoot, commands: man, version: "v0.0.0-test"})
+	return w, err
 })
 
 func wholeSite(t *testing.T) map[string][]byte {
 	t.Helper()
-	files, err := whole()
+	w, err := whole()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return files
+	return w.files
 }
 
 // TestWhole: all documents of the repository become pages, their links lead somewhere, and each command has a page.
 func TestWhole(t *testing.T) {
 	files := wholeSite(t)
-	help := exec.CommandContext(t.Context(), "go", "run", "./cmd/adverb", "--help")
-	help.Dir = repositoryRoot
-	out, err := help.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, list, ok := strings.Cut(string(out), "Available Commands:\n")
+	w, _ := whole()
+	_, list, ok := strings.Cut(w.help, "Available Commands:\n")
 	list, _, _ = strings.Cut(list, "\n\n")
 	n := 0
 	for line := range strings.Lines(list) {
@@ -64,7 +74,7 @@ func TestWhole(t *testing.T) {
 		}
 	}
 	if !ok || n < 30 {
-		t.Fatalf("got %d commands from\n%s", n, out)
+		t.Fatalf("got %d commands from\n%s", n, w.help)
 	}
 	for _, page := range []string{"index.html", "contents.html", "learn/send.html", "guide/memory.html", "decisions/trains.html", "ERRORS.html", "project/ARCHITECTURE.html"} {
 		if !strings.Contains(string(files[page]), "v0.0.0-test") {
