@@ -190,7 +190,7 @@ func root(from string) string { return strings.Repeat("../", strings.Count(from,
 // page makes a document's page.
 func (s *site) page(d *document, parts []part) ([]byte, error) {
 	var body bytes.Buffer
-	if err := markdown.Render(&body, d.text, d.tree); err != nil {
+	if err := markdown[d.lang].Render(&body, d.text, d.tree); err != nil {
 		return nil, err
 	}
 	p := page{
@@ -241,10 +241,18 @@ func (s *site) page(d *document, parts []part) ([]byte, error) {
 // tables has wide tables scroll, and not the page.
 var tables = strings.NewReplacer("<table>", `<div class="table" tabindex="0"><table>`, "</table>", "</table></div>")
 
-var markdown = goldmark.New(
-	goldmark.WithExtensions(extension.GFM, extension.NewCJK(extension.WithEastAsianLineBreaks())), // no space at the end of a line of Chinese
-	goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(ours{}, 1))),
-).Renderer()
+// markdown are the renderers, by language. The end of a line of Chinese is no space.
+var markdown = map[string]renderer.Renderer{
+	"en":      newRenderer(),
+	"zh-Hans": newRenderer(extension.NewCJK(extension.WithEastAsianLineBreaks())),
+}
+
+func newRenderer(also ...goldmark.Extender) renderer.Renderer {
+	return goldmark.New(
+		goldmark.WithExtensions(append(also, extension.GFM)...),
+		goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(ours{}, 1))),
+	).Renderer()
+}
 
 // ours renders what goldmark's own renderer does otherwise.
 type ours struct{}

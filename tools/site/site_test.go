@@ -18,7 +18,7 @@ func small(change map[string]string) (tree, man fstest.MapFS) {
 		"CHANGELOG.md":              "# Changelog\n",
 		"main.go":                   "package main\n",
 		"docs/README.md":            "# Documents\n\n## You learn\n\n[Lessons](learn/README.md), [A](A.md)\n",
-		"docs/A.md":                 "# A\n\nText.\n\n## Part 1, `x`\n\nOf [it](#part-1-x) and [the glossary](learn/glossary.md#rnr).\n",
+		"docs/A.md":                 "# A\n\nText of\n**two** lines.\n\n## Part 1, `x`\n\nOf [it](#part-1-x) and [the glossary](learn/glossary.md#rnr).\n",
 		"docs/learn/README.md":      "# Learn\n\n[Glossary](glossary.md), [Chinese](zh/README.md)\n\n![A picture](p.svg)\n",
 		"docs/learn/p.svg":          "<svg/>",
 		"docs/learn/glossary.md":    "# Glossary\n\n### RNR\n\nReceiver not ready.\n",
@@ -60,7 +60,7 @@ func TestPages(t *testing.T) {
 	}
 	for page, wants := range map[string][]string{
 		"index.html":             {`href="contents.html"`, `href="https://github.com/adverb-rdma/adverb/blob/main/main.go"`, `href="https://example.com/"`},
-		"A.html":                 {`<h2 id="part-1-x">`, `href="#part-1-x">it`, `href="learn/glossary.html#rnr"`, `<html lang="en">`},
+		"A.html":                 {`<h2 id="part-1-x">`, "of\n<strong>two", `href="#part-1-x">it`, `href="learn/glossary.html#rnr"`, `<html lang="en">`},
 		"learn/index.html":       {`<img src="../learn/p.svg" alt="A picture">`, `<a href="../learn/zh/index.html" lang="zh-Hans">中文</a>`},
 		"learn/zh/index.html":    {`<html lang="zh-Hans">`, `<a href="../../learn/index.html" lang="en">English</a>`, "本页源文件", "开头，<a href="},
 		"learn/zh/glossary.html": {`<p class="outdated">英文原文`},
