@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/capture"
@@ -415,7 +416,12 @@ func (a *Analyzer) sidrReply(p *capture.Packet, m *wire.SIDRREP) {
 func (a *Analyzer) finishConn(c *conn) {
 	answered := c.reps+c.rejs+c.mras > 0
 	late := c.timeout > 0 && a.last-c.lastReqAt > int64(2*c.timeout)
-	if c.reqs > 0 && c.reps == 0 && c.mras == 0 && (c.rejs == 0 || c.gaveUp()) && (c.reqs > 1 || late && !answered) {
+	if h := a.pairs[hostKey{c.key.active, c.key.passive}]; c.reqs > 0 && !answered && h != nil && h.icmp != nil {
+		const enough = 300 // characters
+		if more := words(" So the requests to %s had no answer.", c.port()); len(h.icmp.Words) < enough && !strings.Contains(h.icmp.Words, more) {
+			h.icmp.Words += more
+		}
+	} else if c.reqs > 0 && c.reps == 0 && c.mras == 0 && (c.rejs == 0 || c.gaveUp()) && (c.reqs > 1 || late && !answered) {
 		if x := a.onConn(c, cmNoAnswer, c.reqFrames...); x != nil {
 			x.Count = c.reqs
 			what := "REQ"

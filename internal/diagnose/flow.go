@@ -92,6 +92,10 @@ type flow struct {
 	rtt            int64 // the least time from a request to its acknowledgement; 0 is not known
 	silentLen      int
 
+	vain       int // repeats of what had been answered, since the latest answer
+	vainFirst  int64
+	vainFrames []int
+
 	answers      int
 	answered     int // the longest payload of a request that was acknowledged
 	lastAnswer   int64

@@ -125,7 +125,13 @@ func (f *flow) lossFrames() []int {
 // unanswered judges the requests that are open at the end.
 func (a *Analyzer) unanswered(f *flow) {
 	const repeats = 2 // of one request without an answer, before it counts as unanswered
-	if f.silentTries < repeats || f.nakked || f.peerLeft && f.answers > 0 {
+	if f.nakked || f.peerLeft && f.answers > 0 {
+		return
+	}
+	if f.silentTries < repeats {
+		if f.vain >= repeats && f.lastAnswer < f.vainFirst {
+			a.diedLate(f)
+		}
 		return
 	}
 	back := f.hosts.back
@@ -168,6 +174,20 @@ func (a *Analyzer) unanswered(f *flow) {
 	}
 	if lived {
 		x.Words += " Other packets of that host came meanwhile, so the path is there."
+	}
+}
+
+// diedLate: the sender, which missed an answer, asks again, and nothing comes any more.
+func (a *Analyzer) diedLate(f *flow) {
+	for _, frame := range f.vainFrames {
+		a.mark(f, rcDied, frame)
+	}
+	if x := f.places[rcDied]; x != nil {
+		x.Count = f.vain
+		x.Words = words("The sender repeats what had been answered, since it missed the answer, and nothing comes any more. The last answer came %v before the end of the capture.", round(a.last-f.lastAnswer))
+	}
+	if x := f.places[lossAck]; x != nil && x.Count <= f.vain {
+		f.drop(lossAck)
 	}
 }
 

@@ -211,6 +211,7 @@ func (a *Analyzer) repeat(f *flow, p *capture.Packet, w *wire.Packet, e sent, se
 				a.late(f, p.Frame.Number, since)
 			} else {
 				a.mark(f, lossAck, p.Frame.Number)
+				f.inVain(p)
 			}
 		case byTimeout:
 			f.silence(p, e.psn, e.payload, since)
@@ -218,6 +219,17 @@ func (a *Analyzer) repeat(f *flow, p *capture.Packet, w *wire.Packet, e sent, se
 		}
 	}
 	a.put(f, e)
+}
+
+// inVain takes a repeat of a request that had been answered. Its own answer may fail to come.
+func (f *flow) inVain(p *capture.Packet) {
+	if f.vain == 0 || f.lastAnswer >= f.vainFirst {
+		f.vain, f.vainFirst, f.vainFrames = 0, p.Frame.Time, f.vainFrames[:0]
+	}
+	f.vain++
+	if len(f.vainFrames) < maxFrames {
+		f.vainFrames = append(f.vainFrames, p.Frame.Number)
+	}
 }
 
 // why says for which cause a request is repeated whose latest copy is in some frame, 0 if that is not known.
