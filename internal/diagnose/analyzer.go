@@ -103,7 +103,7 @@ func (a *Analyzer) Broken(err error) { a.readErr = err }
 func (a *Analyzer) Frame(f capture.Frame) {
 	p, kind := a.decoder.Decode(f)
 	c := &a.count
-	if c.frames == 0 {
+	if c.frames == 0 && a.first == 0 {
 		a.first = f.Time
 	}
 	a.last = max(a.last, f.Time)

@@ -18,6 +18,9 @@ const (
 func (a *Analyzer) Tick(now int64) {
 	const fresh = int64(time.Second)
 	a.found.live = true
+	if a.first == 0 {
+		a.first = now
+	}
 	a.last = max(a.last, now)
 	for f := a.oldest; f != nil && now-f.last >= fresh; {
 		next := f.newer
@@ -50,6 +53,8 @@ func (f *flow) over(quiet int64) bool {
 	case quiet >= quietIdle:
 		return true
 	case f.disconnected, f.rnrLast, f.nakked:
+		return quiet >= quietEnded
+	case f.started && f.reqAckAsked && f.una.Less(f.nxt) && f.silentTries == 0:
 		return quiet >= quietEnded
 	case f.silentTries >= 2:
 		return quiet >= max(quietSilent, 4*f.silentInterval)

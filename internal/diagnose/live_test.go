@@ -59,6 +59,10 @@ func TestNews(t *testing.T) {
 			}
 			g.ba(ack(7))
 		}, 5 * time.Second, []string{"LOSS-TIMEOUT"}},
+		{"a link that goes down at the sender", func(g *going) {
+			g.good(0, 5)
+			g.ab(write(5, wire.RCRDMAWriteOnly, 64))
+		}, 6 * time.Minute, []string{"RC-DIED"}},
 		{"a host that is not there", func(g *going) {
 			for range 3 {
 				g.req(nil)

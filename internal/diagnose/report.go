@@ -131,6 +131,8 @@ func (a *Analyzer) unanswered(f *flow) {
 	if f.silentTries < repeats {
 		if f.vain >= repeats && f.lastAnswer < f.vainFirst {
 			a.diedLate(f)
+		} else if f.started && f.reqAckAsked && f.una.Less(f.nxt) && f.answers > 0 && !f.disconnected && !f.rnrLast && a.last-f.last > quietSilent {
+			a.stopped(f)
 		}
 		return
 	}
@@ -188,6 +190,14 @@ func (a *Analyzer) diedLate(f *flow) {
 	}
 	if x := f.places[lossAck]; x != nil && x.Count <= f.vain {
 		f.drop(lossAck)
+	}
+}
+
+// stopped: requests are open, and their sender does not repeat them.
+func (a *Analyzer) stopped(f *flow) {
+	if x := a.mark(f, rcDied, f.reqFrame); x != nil {
+		x.Certainty = Likely
+		x.Words = words("Requests up to PSN %v are not answered, and in the %v since not one packet of the queue pair came, not even a repeat: the link at the capturing end is down, or the sender has ended.", f.nxt.Add(-1), round(a.last-f.last))
 	}
 }
 

@@ -121,7 +121,7 @@ func (l *live) watch(inv *cli.Invocation, o diagnose.Options) int {
 	}
 	defer in.Close()
 	a, t := diagnose.New(o), teller{inv, l.json}
-	begun, ticked := time.Now(), time.Now()
+	begun, ticked, known := time.Now(), time.Now(), -1
 	if !l.json {
 		inv.Printf("Capturing at %s. Ctrl-C ends it with the report.\n", l.iface)
 	}
@@ -135,11 +135,14 @@ func (l *live) watch(inv *cli.Invocation, o diagnose.Options) int {
 			inv.Explain(err)
 			return t.report(a.Report())
 		}
+		if n := len(a.TCPPorts()); n != known {
+			known = n
+			if err := in.Follow(append(l.ports, a.TCPPorts()...)); err != nil {
+				inv.Explain(err)
+			}
+		}
 		if err == nil && f.Number%64 != 0 { // look at the clock now and then
 			continue
-		}
-		if err := in.Follow(append(l.ports, a.TCPPorts()...)); err != nil {
-			inv.Explain(err)
 		}
 		if time.Since(ticked) >= tick {
 			ticked = time.Now()
