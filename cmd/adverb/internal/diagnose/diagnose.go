@@ -28,7 +28,7 @@ var Command = &cli.Command{
 		{Long: "redact", Help: "replace addresses, keys and payloads, the same by the same"},
 		{Short: 'i', Long: "interface", Arg: "<name>", Help: "capture at this interface, or at all (any): Linux, as root or with CAP_NET_RAW", Values: device.Netdevs},
 		{Long: "for", Arg: "<time>", Help: "end a capture that goes on after this time: 30s, 5m (default: at Ctrl-C)"},
-		{Long: "tcp", Arg: "<port,…>", Help: "with -i: iWARP connections of these ports that are there already; new ones are found"},
+		{Long: "tcp", Arg: "<port,…>", Help: "with -i: iWARP connections of these ports that have begun before"},
 	},
 	Operands: []cli.Values{cli.Files, cli.Files, cli.Files, cli.Files},
 	Forms:    []cli.Form{{Args: "[options] <file>…"}, {Args: "[options] -i <interface>"}},
@@ -40,11 +40,13 @@ var Command = &cli.Command{
 		fmt.Fprintln(w)
 		cli.PrintFlags(w, c)
 	},
-	More: `Reads captures of RoCE v1 and v2 between any devices: pcap or pcapng, plain or compressed by gzip, of
-Ethernet with or without VLAN tags, Linux's cooked captures, raw IP, ERF, and mirrors in VXLAN, Geneve,
-GRE or ERSPAN. "-" is standard input. Of iWARP the TCP connections are put together. While packets come
-that are being captured now, by -i or in a pipe (tcpdump -U -w - | adverb diagnose -), each finding is printed
-when it becomes certain. With --json such a capture gives a line of JSON for each, and one for the report.
+	More: `Reads captures of RoCE v1 and v2 and of iWARP between any devices: pcap or pcapng, plain or compressed by
+gzip, of Ethernet with or without VLAN tags, Linux's cooked captures, raw IP, ERF, and mirrors in VXLAN,
+Geneve, GRE or ERSPAN. "-" is standard input.
+
+While packets come that are being captured now, by -i or in a pipe (tcpdump -U -w - | adverb diagnose -),
+each finding is printed when it becomes certain, and the report at Ctrl-C. With --json such a capture gives
+a line of JSON for each, and one for the report.
 
 The verdict comes first. Each finding has its certainty, frames, a display filter for Wireshark, a remedy,
 and the case in which it would be wrong. Then comes what was in order, and what could not be checked.
