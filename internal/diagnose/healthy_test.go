@@ -129,8 +129,9 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// Wireshark takes all display filters.
-func TestFilters(t *testing.T) {
+// findTshark returns the name of Wireshark's program. It skips the test without one.
+func findTshark(t *testing.T) string {
+	t.Helper()
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {
 		if os.Getenv("CI") == "true" {
@@ -138,6 +139,12 @@ func TestFilters(t *testing.T) {
 		}
 		t.Skip("tshark is not installed")
 	}
+	return tshark
+}
+
+// Wireshark takes all display filters.
+func TestFilters(t *testing.T) {
+	tshark := findTshark(t)
 	filters := map[string]string{}
 	for id, f := range shown(t) {
 		if f.Filter != "" {
@@ -178,13 +185,7 @@ func TestFilters(t *testing.T) {
 
 // A filter finds the packets of the finding: here the refused connection.
 func TestFilterFinds(t *testing.T) {
-	tshark, err := exec.LookPath("tshark")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip("tshark is not installed")
-	}
+	tshark := findTshark(t)
 	b, err := os.ReadFile("testdata/rping-noresp.pcap")
 	if err != nil {
 		t.Fatal(err)

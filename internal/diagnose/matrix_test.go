@@ -108,6 +108,25 @@ func (e *ends) traffic(rounds int) {
 	}
 }
 
+// disturbed is traffic, a request during which the network does something to the n-th packet from a to b, or back, and
+// traffic again.
+func disturbed(back bool, nth uint64, what fault.Plan, op verbs.Opcode, n int) func(w *world) {
+	return func(w *world) {
+		e := w.connect(rdmatest.Options{})
+		e.traffic(2)
+		w.plan(back, nth, what)
+		e.post(op, n)
+		e.x.Done()
+		e.traffic(1)
+	}
+}
+
+// long is much traffic.
+func long(w *world) {
+	e := w.connect(rdmatest.Options{})
+	e.traffic(20)
+}
+
 // scenarios are the faults, and the findings that each must have.
 var scenarios = []struct {
 	name     string
@@ -131,84 +150,23 @@ var scenarios = []struct {
 		e := w.connect(rdmatest.Options{Retry: verbs.Retry{Timeout: 18}})
 		e.traffic(3)
 	}},
-	{name: "a packet in the middle is lost", run: func(w *world) {
-		e := w.connect(rdmatest.Options{})
-		e.traffic(2)
-		w.plan(false, 3, fault.Plan{Lost: true})
-		e.post(verbs.OpRDMAWrite, 40000)
-		e.x.Done()
-		e.traffic(1)
-	}, want: map[string][]string{"sender": {"LOSS-NAK"}, "receiver": {"LOSS-NAK"}, "both": {"LOSS-NAK", "LOSS-PATH"}}},
-	{name: "the same, between cards", standard: true, run: func(w *world) {
-		e := w.connect(rdmatest.Options{})
-		e.traffic(2)
-		w.plan(false, 3, fault.Plan{Lost: true})
-		e.post(verbs.OpRDMAWrite, 40000)
-		e.x.Done()
-		e.traffic(1)
-	}, want: map[string][]string{"sender": {"LOSS-NAK"}, "receiver": {"LOSS-NAK"}, "both": {"LOSS-NAK", "LOSS-PATH"}}},
-	{name: "the last packet is lost", standard: true, run: func(w *world) {
-		e := w.connect(rdmatest.Options{})
-		e.traffic(2)
-		w.plan(false, 1, fault.Plan{Lost: true})
-		e.post(verbs.OpRDMAWrite, 1000)
-		e.x.Done()
-		e.traffic(1)
-	}, want: map[string][]string{"sender": {"LOSS-TIMEOUT"}, "receiver": {}, "both": {"LOSS-PATH", "LOSS-TIMEOUT"}}},
-	{name: "an acknowledgement is lost", standard: true, run: func(w *world) {
-		e := w.connect(rdmatest.Options{})
-		e.traffic(2)
-		w.plan(true, 1, fault.Plan{Lost: true})
-		e.post(verbs.OpRDMAWrite, 1000)
-		e.x.Done()
-		e.traffic(1)
-	}, want: map[string][]string{"sender": {"LOSS-TIMEOUT"}, "receiver": {"LOSS-ACK"}, "both": {"LOSS-ACK", "LOSS-PATH"}}},
-	{name: "a response to a READ is lost", standard: true, run: func(w *world) {
-		e := w.connect(rdmatest.Options{})
-		e.traffic(2)
-		w.plan(true, 3, fault.Plan{Lost: true})
-		e.post(verbs.OpRDMARead, 40000)
-		e.x.Done()
-		e.traffic(1)
-	}, want: map[string][]string{"sender": {"LOSS-NAK"}, "receiver": {"LOSS-ACK"}, "both": {"LOSS-ACK", "LOSS-PATH"}}},
+	{name: "a packet in the middle is lost", run: disturbed(false, 3, fault.Plan{Lost: true}, verbs.OpRDMAWrite, 40000), want: map[string][]string{"sender": {"LOSS-NAK"}, "receiver": {"LOSS-NAK"}, "both": {"LOSS-NAK", "LOSS-PATH"}}},
+	{name: "the same, between cards", standard: true, run: disturbed(false, 3, fault.Plan{Lost: true}, verbs.OpRDMAWrite, 40000), want: map[string][]string{"sender": {"LOSS-NAK"}, "receiver": {"LOSS-NAK"}, "both": {"LOSS-NAK", "LOSS-PATH"}}},
+	{name: "the last packet is lost", standard: true, run: disturbed(false, 1, fault.Plan{Lost: true}, verbs.OpRDMAWrite, 1000), want: map[string][]string{"sender": {"LOSS-TIMEOUT"}, "receiver": {}, "both": {"LOSS-PATH", "LOSS-TIMEOUT"}}},
+	{name: "an acknowledgement is lost", standard: true, run: disturbed(true, 1, fault.Plan{Lost: true}, verbs.OpRDMAWrite, 1000), want: map[string][]string{"sender": {"LOSS-TIMEOUT"}, "receiver": {"LOSS-ACK"}, "both": {"LOSS-ACK", "LOSS-PATH"}}},
+	{name: "a response to a READ is lost", standard: true, run: disturbed(true, 3, fault.Plan{Lost: true}, verbs.OpRDMARead, 40000), want: map[string][]string{"sender": {"LOSS-NAK"}, "receiver": {"LOSS-ACK"}, "both": {"LOSS-ACK", "LOSS-PATH"}}},
 	{name: "a packet comes twice", run: func(w *world) {
 		e := w.connect(rdmatest.Options{})
 		e.traffic(2)
 		w.plan(false, 3, fault.Plan{Duplicate: true})
 		e.traffic(2)
 	}, want: map[string][]string{"sender": {}, "receiver": {"DUP"}, "both": {"DUP"}}},
-	{name: "a packet is overtaken", run: func(w *world) {
-		e := w.connect(rdmatest.Options{})
-		e.traffic(2)
-		w.plan(false, 3, fault.Plan{HoldBehind: 1})
-		e.post(verbs.OpRDMAWrite, 40000)
-		e.x.Done()
-		e.traffic(1)
-	}, want: map[string][]string{"sender": {}, "receiver": {"REORDER"}, "both": {"REORDER"}}},
-	{name: "a packet is damaged", standard: true, run: func(w *world) {
-		e := w.connect(rdmatest.Options{})
-		e.traffic(2)
-		w.plan(false, 3, fault.Plan{Corrupt: true})
-		e.post(verbs.OpRDMAWrite, 40000)
-		e.x.Done()
-		e.traffic(1)
-	}, want: map[string][]string{"sender": {"LOSS-NAK"}, "receiver": {"ICRC-BAD", "LOSS-NAK"}, "both": {"ICRC-BAD", "LOSS-NAK"}}},
-	{name: "one packet in fifty is lost", config: sim.Config{Loss: 0.02}, standard: true, run: func(w *world) {
-		e := w.connect(rdmatest.Options{})
-		e.traffic(20)
-	}, want: map[string][]string{"sender": {"LOSS-NAK", "LOSS-TIMEOUT"}, "receiver": {"LOSS-ACK", "LOSS-NAK"}, "both": {"LOSS-ACK", "LOSS-NAK", "LOSS-PATH", "LOSS-TIMEOUT"}}},
-	{name: "one packet in fifty is damaged", config: sim.Config{Corrupt: 0.02}, standard: true, run: func(w *world) {
-		e := w.connect(rdmatest.Options{})
-		e.traffic(20)
-	}, want: map[string][]string{"sender": {"ICRC-BAD", "LOSS-ACK", "LOSS-NAK", "LOSS-TIMEOUT"}, "receiver": {"ICRC-BAD", "LOSS-ACK", "LOSS-NAK"}, "both": {"ICRC-BAD", "LOSS-ACK", "LOSS-NAK", "LOSS-TIMEOUT"}}},
-	{name: "one packet in fifty comes twice", config: sim.Config{Duplicate: 0.02}, standard: true, run: func(w *world) {
-		e := w.connect(rdmatest.Options{})
-		e.traffic(20)
-	}, want: map[string][]string{"": {"DUP"}}},
-	{name: "1 ms of jitter, in order", config: sim.Config{Delay: time.Millisecond, Jitter: time.Millisecond}, standard: true, run: func(w *world) {
-		e := w.connect(rdmatest.Options{})
-		e.traffic(20)
-	}, want: map[string][]string{"": {}}},
+	{name: "a packet is overtaken", run: disturbed(false, 3, fault.Plan{HoldBehind: 1}, verbs.OpRDMAWrite, 40000), want: map[string][]string{"sender": {}, "receiver": {"REORDER"}, "both": {"REORDER"}}},
+	{name: "a packet is damaged", standard: true, run: disturbed(false, 3, fault.Plan{Corrupt: true}, verbs.OpRDMAWrite, 40000), want: map[string][]string{"sender": {"LOSS-NAK"}, "receiver": {"ICRC-BAD", "LOSS-NAK"}, "both": {"ICRC-BAD", "LOSS-NAK"}}},
+	{name: "one packet in fifty is lost", config: sim.Config{Loss: 0.02}, standard: true, run: long, want: map[string][]string{"sender": {"LOSS-NAK", "LOSS-TIMEOUT"}, "receiver": {"LOSS-ACK", "LOSS-NAK"}, "both": {"LOSS-ACK", "LOSS-NAK", "LOSS-PATH", "LOSS-TIMEOUT"}}},
+	{name: "one packet in fifty is damaged", config: sim.Config{Corrupt: 0.02}, standard: true, run: long, want: map[string][]string{"sender": {"ICRC-BAD", "LOSS-ACK", "LOSS-NAK", "LOSS-TIMEOUT"}, "receiver": {"ICRC-BAD", "LOSS-ACK", "LOSS-NAK"}, "both": {"ICRC-BAD", "LOSS-ACK", "LOSS-NAK", "LOSS-TIMEOUT"}}},
+	{name: "one packet in fifty comes twice", config: sim.Config{Duplicate: 0.02}, standard: true, run: long, want: map[string][]string{"": {"DUP"}}},
+	{name: "1 ms of jitter, in order", config: sim.Config{Delay: time.Millisecond, Jitter: time.Millisecond}, standard: true, run: long, want: map[string][]string{"": {}}},
 	{name: "a bottleneck with a small buffer", standard: true, run: func(w *world) {
 		e := w.connect(rdmatest.Options{})
 		e.traffic(2)
