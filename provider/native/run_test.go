@@ -47,18 +47,31 @@ type needless struct {
 	cause string
 }
 
+// ofNewPosts is why cases of FLUSH and ATOMIC WRITE are skipped.
+const ofNewPosts = "ibv_post_send, by which this package posts, has no FLUSH and no ATOMIC WRITE"
+
 // rxeSkips are the cases that need features which the devices do not have.
 var rxeSkips = map[string]needless{
-	"rc/watching_memory": {false, "LAST_WORD_LAST is not guaranteed"},
-	"cq/exact_events":    {false, "EXACT_EVENTS is not guaranteed"},
-	"cq/resize":          {false, "EXACT_EVENTS is not guaranteed"},
-	"cq/overflow":        {false, "OVERRUN_STATUS is not guaranteed"},
-	"cq/timestamps":      {false, "rdma-core has no timestamps for rxe"},
-	"mr/rereg_access":    {true, "rdma-core, up to 65, has no rereg_mr for rxe"},
-	"mr/rereg_memory":    {true, "rdma-core, up to 65, has no rereg_mr for rxe"},
-	"mr/rereg_PD":        {true, "rdma-core, up to 65, has no rereg_mr for rxe"},
-	"mr/rereg_all":       {true, "rdma-core, up to 65, has no rereg_mr for rxe"},
-	"mr/rereg_errors":    {false, "rdma-core, up to 65, has no rereg_mr for rxe"},
+	"rc/watching_memory":           {false, "LAST_WORD_LAST is not guaranteed"},
+	"cq/exact_events":              {false, "EXACT_EVENTS is not guaranteed"},
+	"cq/resize":                    {false, "EXACT_EVENTS is not guaranteed"},
+	"cq/overflow":                  {false, "OVERRUN_STATUS is not guaranteed"},
+	"cq/timestamps":                {false, "rdma-core has no timestamps for rxe"},
+	"rc/atomic_write":              {false, ofNewPosts},
+	"rc/atomic_write_behind_flush": {false, ofNewPosts},
+	"rc/flush":                     {false, ofNewPosts},
+	"rc/flush_to_a_file":           {false, ofNewPosts},
+	"rc/error:_flush_of_a_region_without_access":        {false, ofNewPosts},
+	"rc/error:_flush_by_a_QP_without_access":            {false, ofNewPosts},
+	"rc/error:_flush_beyond_the_region":                 {false, ofNewPosts},
+	"rc/error:_atomic_write_to_a_region_without_access": {false, ofNewPosts},
+	"rc/error:_atomic_write_by_a_QP_without_access":     {false, ofNewPosts},
+	"rc/error:_placement_that_is_none":                  {false, ofNewPosts},
+	"mr/rereg_access":                                   {true, "rdma-core, up to 65, has no rereg_mr for rxe"},
+	"mr/rereg_memory":                                   {true, "rdma-core, up to 65, has no rereg_mr for rxe"},
+	"mr/rereg_PD":                                       {true, "rdma-core, up to 65, has no rereg_mr for rxe"},
+	"mr/rereg_all":                                      {true, "rdma-core, up to 65, has no rereg_mr for rxe"},
+	"mr/rereg_errors":                                   {false, "rdma-core, up to 65, has no rereg_mr for rxe"},
 }
 
 // TestInside runs in the process under "adverb run".
