@@ -5,19 +5,16 @@ package native
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/internal/ibv"
 	"github.com/adverb-rdma/adverb/rdmacm"
-	"github.com/adverb-rdma/adverb/rsocket"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -65,51 +62,11 @@ func opened(t *testing.T, name string) *verbs.Device {
 
 // TestManagerInside is for devices of the kernel, whose connections the kernel makes.
 func TestManagerInside(t *testing.T) {
-	t.Run("stream", stream)
+	t.Run("packages", packages)
 	t.Run("options", options)
 	t.Run("groups", groups)
 	t.Run("refused", refused)
 	t.Run("without IP GIDs", withoutGIDs)
-}
-
-// stream carries bytes both ways over rsocket.
-func stream(t *testing.T) {
-	a, b := managed(t), managed(t)
-	l, err := (&rsocket.ListenConfig{Devices: []*verbs.Device{a}}).Listen(t.Context(), "rsocket", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	var ends sync.WaitGroup // which end before the devices are closed
-	defer ends.Wait()
-	ends.Go(func() {
-		c, err := l.Accept()
-		if err == nil {
-			_, err = io.Copy(c, c)
-			err = errors.Join(err, c.Close())
-		}
-		if err != nil {
-			t.Errorf("the listener's end: %v", err)
-		}
-	})
-	c, err := (&rsocket.Dialer{Devices: []*verbs.Device{b}}).DialContext(t.Context(), "rsocket", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	sent := make([]byte, 1<<20)
-	for i := range sent {
-		sent[i] = byte(i * i >> 8)
-	}
-	ends.Go(func() {
-		_, err := c.Write(sent)
-		if err = errors.Join(err, c.(*rsocket.Conn).CloseWrite()); err != nil {
-			t.Errorf("write: %v", err)
-		}
-	})
-	if got, err := io.ReadAll(c); err != nil || !slices.Equal(got, sent) {
-		t.Errorf("the echo: %v, or other bytes", err)
-	}
 }
 
 // options are those that the kernel has.
