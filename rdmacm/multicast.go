@@ -24,7 +24,8 @@ type groups []group
 
 // JoinMulticast joins a group (rdma_join_multicast). From then on the ID's QP, if it has one,
 // receives the datagrams that are sent to the group. The answer is EventMulticastJoin, whose UD
-// says how to send to the group, or EventMulticastError. The ID must have a device, from BindAddr
+// says how to send to the group, or EventMulticastError. On InfiniBand the answer takes the subnet manager's time, and
+// has the group's LID, service level and Q_Key. The ID must have a device, from BindAddr
 // with an address or from ResolveAddr.
 func (id *ID) JoinMulticast(to netip.Addr) error {
 	id.mu.Lock()
@@ -64,7 +65,7 @@ func (id *ID) joined(addr netip.Addr, d *connector.Datagram) {
 	}
 	g := &id.groups[i]
 	if g.gid = d.AH.DGID; id.qp != nil {
-		if err := id.qp.AttachMcast(g.gid); err != nil {
+		if err := id.qp.AttachMcastLID(g.gid, d.AH.DLID); err != nil {
 			id.notJoined(addr, err)
 			return
 		}

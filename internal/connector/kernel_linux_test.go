@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -303,6 +304,81 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestKernelGroupLID: a group of InfiniBand has a LID and a Q_Key of its own, which the event brings, and by the LID the QP
+// is attached.
+func TestKernelGroupLID(t *testing.T) {
+	const group, qkey = 0xc005, 0x0b1b
+	for _, lid := range []uint16{group, 0x1234} { // the latter is none of a group, so the attachment fails if it gets there
+		t.Run(fmt.Sprintf("%#x", lid), func(t *testing.T) {
+			ks := newKernels(t)
+			card, k := ks.device(t, rdmatest.New(t))
+			k.spoil = func(cmd uint32, answer []byte) []byte {
+				var ev uapi.CMEventResp
+				if cmd != uapi.CMGetEvent || uapi.Decode(answer, &ev) != nil || ev.Event != uapi.CMEventMulticastJoin {
+					return answer
+				}
+				var p uapi.CMUDParam
+				if err := uapi.Decode(ev.Param[:], &p); err != nil {
+					t.Error(err)
+				}
+				p.AHAttr.DLID, p.AHAttr.SL, p.QKey = lid, 3, qkey
+				ev.PutParam(p)
+				return uapi.Append(nil, ev)
+			}
+			ch := rdmacm.NewEventChannel(card)
+			id, err := rdmacm.NewID(ch, rdmacm.PortSpaceUDP)
+			must(t, err)
+			defer id.Close()
+			must(t, id.BindAddr(netip.AddrPortFrom(addrOf(t, card), 0)))
+			must(t, id.CreateQP(nil, smallQP))
+			must(t, id.JoinMulticast(netip.MustParseAddr("239.1.2.3")))
+			ev, err := ch.Next(t.Context())
+			must(t, err)
+			if ah := ev.UD.AH; lid == group && (ev.Type != rdmacm.EventMulticastJoin || ah.DLID != lid || ah.SL != 3 || ev.UD.QKey != qkey) {
+				t.Errorf("joined: got %v, LID %#x, SL %d, Q_Key %v", ev.Type, ah.DLID, ah.SL, ev.UD.QKey)
+			}
+			if lid != group && (ev.Type != rdmacm.EventMulticastError || !errors.Is(ev.Err, verbs.ErrInvalid)) {
+				t.Errorf("a LID that is none of a group: got %v, %v", ev.Type, ev.Err)
+			}
+		})
+	}
+}
+
+// TestKernelFamilies: [::] takes IPv4 along, unless AFOnly says otherwise.
+func TestKernelFamilies(t *testing.T) {
+	for _, only := range []bool{false, true} {
+		t.Run(fmt.Sprintf("AFOnly %v", only), func(t *testing.T) {
+			ks := newKernels(t)
+			net := rdmatest.New(t)
+			card, _ := ks.device(t, net)
+			soft := net.Device()
+			l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{card}, AFOnly: only}).Listen(netip.AddrPortFrom(netip.IPv6Unspecified(), 0))
+			must(t, err)
+			defer l.Close()
+			addrs, err := connector.Addrs(card)
+			must(t, err)
+			for _, a := range addrs {
+				ctx, cancel := context.WithCancel(t.Context())
+				go func() {
+					if req, err := l.Accept(ctx); err == nil {
+						_ = req.Reject([]byte("heard"))
+					}
+				}()
+				_, err := (&rdmacm.Dialer{Devices: []*verbs.Device{soft}}).Dial(ctx, netip.AddrPortFrom(a, l.Addr().Port()), nil)
+				cancel()
+				want := rdmacm.RejectConsumerDefined
+				if only && a.Is4() {
+					want = rdmacm.RejectInvalidServiceID // nobody listens
+				}
+				var no *rdmacm.RejectError
+				if !errors.As(err, &no) || no.Reason != want {
+					t.Errorf("%v: got %v, want reason %v", a, err, want)
+				}
+			}
+		})
 	}
 }
 

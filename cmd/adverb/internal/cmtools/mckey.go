@@ -219,7 +219,7 @@ func (m *mckey) handle(ev rdmacm.Event) error {
 	case rdmacm.EventAddrResolved:
 		return m.join(ev.ID.Context.(*node))
 	case rdmacm.EventMulticastJoin:
-		m.inv.Printf("mckey: joined dgid: %v mlid 0x%x sl %d\n", ev.UD.AH.DGID, 0, ev.UD.AH.SL) // RoCE has no LIDs
+		m.inv.Printf("mckey: joined dgid: %v mlid 0x%x sl %d\n", ev.UD.AH.DGID, ev.UD.AH.DLID, ev.UD.AH.SL) // RoCE has no LIDs
 		return m.found(ev.ID.Context.(*node), &ev.UD)
 	}
 	return m.calling(ev)
