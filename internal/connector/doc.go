@@ -7,6 +7,8 @@
 //
 //	active end                                   passive end
 //	NewConn                                      Claim, Listen
+//	Route
+//	Routed
 //	Connect                                      Request, with a new Conn
 //	Replied        QPAttr, Ready                 QPAttr, Accept
 //	                                             Established
@@ -31,8 +33,11 @@
 //	Claim             CREATE_ID, BIND                   bind
 //	Port.Listen       LISTEN                            listen, accept, read the MPA request
 //	NewConn           nothing                           nothing
-//	Connect           CREATE_ID, RESOLVE_ADDR,          connect, write the MPA request
-//	                  RESOLVE_ROUTE, CONNECT
+//	Route             CREATE_ID, RESOLVE_ADDR, and      nothing
+//	                  RESOLVE_ROUTE or a path by
+//	                  SET_OPTION
+//	Path              QUERY                             ErrUnsupported
+//	Connect           CONNECT                           connect, write the MPA request
 //	QPAttr            INIT_QP_ATTR                      nothing: no attribute, since the connector
 //	                                                    moves the QP when the stream is handed to it
 //	Accept            ACCEPT                            write the MPA reply, move the QP
@@ -46,7 +51,7 @@
 //
 // Three things are not here, on purpose. An ID moves to another event channel in rdmacm alone,
 // since a Conn knows only the function that takes its events. A peer's address is resolved by
-// Connect, and a connector that finds no way to it reports Unreachable. A software device becomes a
+// Route, and a connector that finds no way to it reports Unreachable. A software device becomes a
 // member of a multicast group when a QP is attached, which is a verb, and Join says only how to send
 // to the group. The kernel joins for its devices.
 package connector

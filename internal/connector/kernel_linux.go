@@ -389,13 +389,24 @@ func typeOf(ps PortSpace) verbs.QPType {
 	return verbs.QPTypeRC
 }
 
+// anyType has a listener of PortSpaceIB take requests of RC and of UC QPs.
+const anyType verbs.QPType = 0
+
+// claims is the type of the port's ID.
+func (p *kernelPort) claims() verbs.QPType {
+	if p.name.PS == wire.PortSpaceIB {
+		return anyType
+	}
+	return typeOf(p.name.PS)
+}
+
 // Claim implements Connector.
 func (c *kernelConnector) Claim(name Name, shared bool) (Port, error) {
 	if name.IB && c.iwarp {
 		return nil, errNoGIDs
 	}
 	p := &kernelPort{name: name}
-	id, err := c.create(name.PS, typeOf(name.PS), p.requested)
+	id, err := c.create(name.PS, p.claims(), p.requested)
 	if err != nil {
 		return nil, err
 	}
@@ -464,6 +475,9 @@ func (p *kernelPort) requested(ev *uapi.CMEventResp) {
 	if err := conn.come(ev.ID); err != nil {
 		conn.Close() // which says no
 		return
+	}
+	if p.claims() == anyType {
+		conn.findType()
 	}
 	r := &Request{Conn: conn, Type: conn.typ, Local: conn.local, Remote: conn.remote, Params: connParams(ev, conn.typ)}
 	handle := p.onRequest(r)

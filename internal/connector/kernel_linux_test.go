@@ -347,6 +347,48 @@ func TestKernelGroupLID(t *testing.T) {
 	}
 }
 
+// TestKernelUC connects UC QPs, whose requests the kernel does not tell from those of RC.
+func TestKernelUC(t *testing.T) {
+	ks := newKernels(t)
+	net := rdmatest.New(t)
+	card, _ := ks.device(t, net)
+	soft := net.Device()
+	for _, ends := range [][2]*verbs.Device{{card, soft}, {soft, card}, {card, card}} {
+		for _, typ := range []verbs.QPType{verbs.QPTypeUC, verbs.QPTypeRC} {
+			l, err := (&rdmacm.ListenConfig{Devices: ends[:1], UC: true}).Listen(netip.AddrPortFrom(addrOf(t, ends[0]), 0))
+			must(t, err)
+			ch := rdmacm.NewEventChannel(ends[1])
+			id, err := rdmacm.NewID(ch, rdmacm.PortSpaceIB)
+			must(t, err)
+			due := func(want rdmacm.EventType) {
+				t.Helper()
+				if ev, err := ch.Next(t.Context()); err != nil || ev.Type != want {
+					t.Fatalf("event %v, %v, %v; want %v", ev.Type, ev.Err, err, want)
+				}
+			}
+			must(t, id.SetQPType(typ)) // before the route, with which the kernel's ID comes
+			must(t, id.BindAddr(netip.AddrPortFrom(addrOf(t, ends[1]), 0)))
+			must(t, id.ResolveAddr(netip.AddrPort{}, l.Addr()))
+			due(rdmacm.EventAddrResolved)
+			must(t, id.ResolveRoute())
+			due(rdmacm.EventRouteResolved)
+			must(t, id.CreateQP(nil, smallQP))
+			must(t, id.Connect(nil))
+			req, err := l.Accept(t.Context())
+			must(t, err)
+			conf := rdmacm.Config{QP: smallQP}
+			conf.QP.Type = typ
+			c, err := req.Accept(t.Context(), &conf)
+			must(t, err)
+			due(rdmacm.EventEstablished)
+			if got, want := c.QP().Type(), typ; got != want || id.QP().Type() != typ {
+				t.Errorf("QPs of %v and %v, want %v", got, id.QP().Type(), want)
+			}
+			must(t, errors.Join(id.Close(), c.Close(), l.Close()))
+		}
+	}
+}
+
 // TestKernelFamilies: [::] takes IPv4 along, unless AFOnly says otherwise.
 func TestKernelFamilies(t *testing.T) {
 	for _, only := range []bool{false, true} {

@@ -85,6 +85,16 @@ func (c *kernelConn) come(number uint32) error {
 	return err
 }
 
+// findType finds the type of the QP that a request is for. The kernel does not tell it, but a UC QP has no RNR timer.
+func (c *kernelConn) findType() {
+	_, mask, err := c.QPAttr(verbs.QPTypeRC, verbs.QPStateRTR)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && mask&verbs.MaskMinRNRTimer == 0 && !c.c.iwarp {
+		c.typ = verbs.QPTypeUC
+	}
+}
+
 // hear has handle take the events.
 func (c *kernelConn) hear(handle func(Event)) {
 	c.mu.Lock()

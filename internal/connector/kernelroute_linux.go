@@ -136,10 +136,10 @@ func (c *kernelConn) take(call *Call) (id *kernelID, bound bool, err error) {
 	case id == nil:
 		id, err = k.create(c.name.PS, call.Type, c.event)
 		return id, false, err
-	case call.Type == typeOf(name.PS):
+	case name.PS != wire.PortSpaceIB:
 		return id, true, nil
 	}
-	id.destroy() // its type is another, and is fixed
+	id.destroy() // it is of any type, which is fixed
 	if id, err = k.create(name.PS, call.Type, c.event); err != nil {
 		return nil, false, err
 	}

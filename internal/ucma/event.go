@@ -94,10 +94,10 @@ func (m *Manager) unpin(ev *rdmacm.Event) []*rdmacm.ID {
 // request makes an ID of a peer's request. The caller holds m.mu.
 func (m *Manager) request(ev *rdmacm.Event) []*rdmacm.ID {
 	l := m.of[ev.ListenID]
-	if l == nil || ev.ID.QPType() != l.qpType {
+	if l == nil || ev.ID.QPType() != l.qpType && !l.anyType {
 		return []*rdmacm.ID{ev.ID} // which says no
 	}
-	child := &cmID{v: ev.ID, ps: l.ps, qpType: l.qpType, file: l.file, ib: l.ib, phase: phase{routed: true, begun: true}, responderResources: ev.Param.ResponderResources}
+	child := &cmID{v: ev.ID, ps: l.ps, qpType: ev.ID.QPType(), file: l.file, ib: l.ib, phase: phase{routed: true, begun: true}, responderResources: ev.Param.ResponderResources}
 	if m.enter(child) != nil {
 		return []*rdmacm.ID{ev.ID}
 	}

@@ -23,6 +23,7 @@ type cmID struct {
 	request  *event // by which the program is to learn of the ID, or nil once it knows
 	phase    phase
 	ib       bool // the addresses are of AF_IB
+	anyType  bool // requests for any type of QP are taken
 
 	// responderResources is how many READs and atomics of the peer this end answers at a time, as far as the ends have
 	// said.
@@ -106,7 +107,7 @@ func portSpace(in *uapi.CMCreate) (rdmacm.PortSpace, verbs.QPType, error) {
 		return rdmacm.PortSpaceUDP, verbs.QPTypeUD, nil
 	case uapi.PSIB:
 		switch t := verbs.QPType(in.QPType); t {
-		case 0:
+		case 0: // any, at a listener
 			return rdmacm.PortSpaceIB, verbs.QPTypeRC, nil
 		case verbs.QPTypeRC, verbs.QPTypeUC:
 			return rdmacm.PortSpaceIB, t, nil
@@ -137,7 +138,7 @@ func (f *File) create(k *call) error {
 	if err != nil {
 		return err
 	}
-	c := &cmID{v: v, ps: ps, qpType: typ, file: f, uid: in.UID}
+	c := &cmID{v: v, ps: ps, qpType: typ, anyType: in.QPType == 0 && in.PS == uapi.PSIB, file: f, uid: in.UID}
 	if err = v.SetQPType(typ); err == nil {
 		err = f.m.add(c)
 	}
