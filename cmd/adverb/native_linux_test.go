@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
@@ -77,6 +78,71 @@ func TestStatic(t *testing.T) {
 	if interpreter(built(t, "")) {
 		t.Error("the tool without cards is dynamic: it does not start in an empty container")
 	}
+}
+
+// TestContainers: the tool runs in a directory that has nothing beside it, as in an image FROM scratch, and the tool with cards in
+// one that has C's library alone: without rdma-core's, it has the software devices.
+func TestContainers(t *testing.T) {
+	native := withCards(t)
+	switch {
+	case os.Geteuid() != 0 && os.Getenv("CI") == "true":
+		t.Fatal("needs root, to change the root directory")
+	case os.Geteuid() != 0:
+		t.Skip("needs root, to change the root directory")
+	}
+	for _, image := range []struct{ name, tool, has string }{
+		{"scratch", built(t, ""), "devices   soft"},
+		{"C's library", native, "devices   native, soft"},
+	} {
+		t.Run(image.name, func(t *testing.T) {
+			root := t.TempDir()
+			if err := os.Chmod(root, 0o755); err != nil { // for a user of no name
+				t.Fatal(err)
+			}
+			files := map[string]string{"adverb": image.tool}
+			if image.tool == native {
+				for _, lib := range libraries(t, native) {
+					files[lib] = lib
+				}
+			}
+			for to, from := range files {
+				b, err := os.ReadFile(from)
+				if err == nil {
+					err = os.MkdirAll(filepath.Dir(filepath.Join(root, to)), 0o755)
+				}
+				if err == nil {
+					err = os.WriteFile(filepath.Join(root, to), b, 0o755)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, c := range []struct{ args, want string }{{"version", image.has}, {"devices", "soft_lo"}, {"demo write", ""}} {
+				cmd := exec.CommandContext(t.Context(), "/adverb", strings.Fields(c.args)...)
+				cmd.Dir, cmd.Env = "/", []string{}
+				cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+				out, err := cmd.CombinedOutput()
+				if err != nil || !strings.Contains(string(out), c.want) {
+					t.Errorf("adverb %s: %v, want success and %q in\n%s", c.args, err, c.want, out)
+				}
+			}
+		})
+	}
+}
+
+// libraries returns the paths of the files that a dynamic program is linked with.
+func libraries(t *testing.T, file string) (paths []string) {
+	t.Helper()
+	out, err := exec.Command("ldd", file).Output()
+	if err != nil {
+		t.Fatalf("ldd %s: %v", file, err)
+	}
+	for word := range strings.FieldsSeq(string(out)) {
+		if strings.HasPrefix(word, "/") {
+			paths = append(paths, word)
+		}
+	}
+	return paths
 }
 
 // TestCardsConnect has two programs talk by each of the tool's ways to connect: both with the kernel's devices and
