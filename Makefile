@@ -116,16 +116,24 @@ report:
 	cd tools/benchmarks && $(GO) mod tidy -diff && $(GO) vet ./... && \
 		$(GO) tool -modfile=../go.mod staticcheck ./... && CGO_ENABLED=0 $(GO) test ./...
 
-# The documents as static pages, into SITE: docs/ and what else is written, a page for each command, and a search. They need
-# no server, and ask nobody for anything. A link that leads nowhere fails.
+# The documents as static pages, into SITE: docs/ and what else is written, a page for each command, the packets of the
+# lessons, the lab, and a search. They need no server but for the lab, and ask nobody for anything. A link that leads nowhere
+# fails.
 SITE ?= dist/site
 .PHONY: site pages
 site:
-	@tmp=$$(mktemp -d) && trap 'rm -r "$$tmp"' EXIT && $(GO) build -o "$$tmp/adverb" ./cmd/adverb && \
-		"$$tmp/adverb" man --markdown "$$tmp/commands" && \
-		lab=; if "$$tmp/adverb" lab --help >/dev/null 2>&1; then "$$tmp/adverb" lab --out "$$tmp/lab" >/dev/null && lab="-lab $$tmp/lab"; fi && \
+	@tmp=$$(mktemp -d) && trap 'rm -r "$$tmp"' EXIT && tool=$$tmp/adverb && $(GO) build -o "$$tool" ./cmd/adverb && \
+		"$$tool" man --markdown "$$tmp/commands" && \
+		mkdir "$$tmp/packets" && cp internal/wire/testdata/rdma-write-demo.pcap "$$tmp/read-write" && \
+		cp internal/wire/testdata/rping.pcap "$$tmp/rping" && \
+		for name in send mtu loss rnr; do "$$tool" demo $$name -q --pcap "$$tmp/$$name" || exit 1; done && \
+		for name in send mtu loss rnr read-write rping; do \
+			(cd "$$tmp" && "$$tool" see -o packets/$$name.html $$name) || exit 1; \
+		done && \
+		"$$tool" lab --out "$$tmp/lab" >/dev/null && \
 		$(GO) -C tools/site build -o "$$tmp/site" . && \
-		"$$tmp/site" -root . -commands "$$tmp/commands" $$lab -version "$$(git describe --always --abbrev=12 --dirty=' and changes')" -o '$(SITE)' && \
+		"$$tmp/site" -root . -commands "$$tmp/commands" -packets "$$tmp/packets" -lab "$$tmp/lab" \
+			-version "$$(git describe --always --abbrev=12 --dirty=' and changes')" -o '$(SITE)' && \
 		echo "The pages begin at $(SITE)/index.html"
 
 # What makes the pages is a module of its own too, for its Markdown library. Its tests make them all, and read them in

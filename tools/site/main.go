@@ -3,7 +3,7 @@
 //	site -root ../.. -commands DIR -version v0.1.0 -o ../../dist/site
 //
 // DIR has the pages that "adverb man --markdown DIR" writes. -lab DIR, if it is given, has the pages of "adverb lab --out
-// DIR". A link that leads nowhere, a document that no index has and a page that would ask another host for something are
+// DIR", and -packets DIR those of "adverb see", for the pictures of the same names. A link that leads nowhere, a document that no index has and a page that would ask another host for something are
 // errors, and then nothing is written. "make site" calls it. It is a module of its own because nothing else needs its
 // Markdown library.
 //
@@ -26,6 +26,7 @@ func main() {
 	flag.StringVar(&o.root, "root", ".", "`directory` of the repository")
 	flag.StringVar(&o.commands, "commands", "", "`directory` of the commands' pages, as adverb man --markdown writes them")
 	flag.StringVar(&o.lab, "lab", "", "`directory` of the lab's static pages, if there are any")
+	flag.StringVar(&o.packets, "packets", "", "`directory` of pages that adverb see has made; NAME.html is shown with the picture NAME.svg")
 	flag.StringVar(&o.version, "version", "", "the `version` that the pages tell")
 	out := flag.String("o", "", "`directory` to write")
 	flag.Parse()
@@ -39,7 +40,7 @@ func main() {
 	}
 }
 
-type options struct{ root, commands, lab, version string }
+type options struct{ root, commands, lab, packets, version string }
 
 // run makes the site, and writes it if nothing is wrong with it.
 func run(o options, out string) error {
@@ -61,6 +62,11 @@ func build(o options) (map[string][]byte, error) {
 			return nil, fmt.Errorf("read the lab's pages: %w", err)
 		}
 	}
+	if o.packets != "" {
+		if s.packets, err = readAll(os.DirFS(o.packets)); err != nil {
+			return nil, fmt.Errorf("read the pages of packets: %w", err)
+		}
+	}
 	s.version = o.version
 	return s.build()
 }
@@ -74,6 +80,9 @@ func (s *site) build() (map[string][]byte, error) {
 	}
 	for name, b := range s.lab {
 		files["lab/"+name] = b
+	}
+	for name, b := range s.packets {
+		files[packets+name] = b
 	}
 	return files, errors.Join(check(files)...)
 }

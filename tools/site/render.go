@@ -131,6 +131,9 @@ func (s *site) resolve(d *document, out map[string][]byte, faults *[]error) (par
 			at := strings.TrimPrefix(name, "docs/")
 			out[at] = b
 			n.Destination = []byte(relative(d.address, at))
+			if page := strings.TrimSuffix(path.Base(name), ".svg") + ".html"; s.packets[page] != nil {
+				n.SetAttributeString("page", relative(d.address, packets+page))
+			}
 		case *ast.RawHTML:
 			fault("has HTML, which the pages leave out: write Markdown")
 		case *ast.HTMLBlock:
@@ -302,11 +305,15 @@ func codeBlock(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.
 	return ast.WalkSkipChildren, nil
 }
 
-// image links a picture to its file, where it is as large as it likes.
+// image links a picture to its file, where it is as large as it likes, or to the page of the same packets.
 func image(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
 	if entering {
-		to := util.EscapeHTML(n.(*ast.Image).Destination)
-		fmt.Fprintf(w, `<a class="picture" href="%s"><img src="%s" alt="%s"></a>`, to, to, util.EscapeHTML([]byte(plain(n, source))))
+		file := string(util.EscapeHTML(n.(*ast.Image).Destination))
+		to, caption := file, ""
+		if page, ok := n.AttributeString("page"); ok {
+			to, caption = page.(string), "<small>All packets, with queues and memory</small>"
+		}
+		fmt.Fprintf(w, `<a class="picture" href="%s"><img src="%s" alt="%s">%s</a>`, to, file, util.EscapeHTML([]byte(plain(n, source))), caption)
 	}
 	return ast.WalkSkipChildren, nil
 }

@@ -98,6 +98,23 @@ func TestLab(t *testing.T) {
 	}
 }
 
+// A picture leads to the page of the same packets.
+func TestPackets(t *testing.T) {
+	tree, man := small(nil)
+	s, err := readSources(tree, man)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.packets = map[string][]byte{"p.html": []byte("<p>packets</p>")}
+	files, err := s.build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page := string(files["learn/index.html"]); !strings.Contains(page, `<a class="picture" href="../packets/p.html"><img src="../learn/p.svg"`) || files["packets/p.html"] == nil {
+		t.Errorf("got no link to the packets, or no page of them:\n%s", page)
+	}
+}
+
 // What would mislead a reader is an error.
 func TestFaults(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{

@@ -22,6 +22,7 @@ type site struct {
 	tree    fs.FS                // the repository
 	docs    map[string]*document // by the names of their sources
 	lab     map[string][]byte    // the lab's pages, or nil
+	packets map[string][]byte    // pages of adverb see, or nil
 	version string
 
 	sections []*section  // the navigation
@@ -44,6 +45,7 @@ const (
 	home     = "README.md"
 	contents = "docs/README.md" // the index of all documents
 	commands = "commands/"      // where the commands' pages are, as sources and below the site
+	packets  = "packets/"       // where the pages of adverb see are, below the site
 	chinese  = "zh"             // the directory of pages in Chinese
 )
 
