@@ -174,6 +174,10 @@ document.addEventListener('keydown', event => {
   }
 });
 
+// The lab needs a server. From a file its link leads to the command, which is one.
+const lab = document.querySelector('.to-lab');
+if (lab && location.protocol === 'file:') lab.href = root + 'commands/lab.html';
+
 // The contents show the page's own entry.
 const contents = document.getElementById('site-contents');
 const here = contents.querySelector('[aria-current]');

@@ -87,7 +87,7 @@ func TestLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if page := string(files["learn/zh/index.html"]); !strings.Contains(page, `<a href="../../lab/index.html">Lab</a>`) || string(files["lab/main.js"]) != "1" {
+	if page := string(files["learn/zh/index.html"]); !strings.Contains(page, `<a class="to-lab" href="../../lab/index.html">Lab</a>`) || string(files["lab/main.js"]) != "1" {
 		t.Errorf("got no link to the lab, or not its files:\n%s", page)
 	}
 	if _, err := buildWithLab(nil, map[string][]byte{"index.html": []byte(`<script src="https://example.com/main.js"></script>`)}); err == nil {

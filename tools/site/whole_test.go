@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,7 +43,11 @@ var whole = sync.OnceValues(func() (w struct {
 	if w.help, err = run(tool, "--help"); err != nil {
 		return w, err
 	}
-	w.files, err = build(options{root: repositoryRoot, commands: man, version: "v0.0.0-test"})
+	lab := filepath.Join(dir, "lab") // it takes a minute to make the real one
+	if err = errors.Join(os.Mkdir(lab, 0o777), os.WriteFile(filepath.Join(lab, "index.html"), []byte("<title>The lab</title>"), 0o666)); err != nil {
+		return w, err
+	}
+	w.files, err = build(options{root: repositoryRoot, commands: man, lab: lab, version: "v0.0.0-test"})
 	return w, err
 })
 
@@ -177,6 +182,9 @@ func TestLooks(t *testing.T) {
 // TestWithoutScript: the pages are read without JavaScript, and the search does not show.
 func TestWithoutScript(t *testing.T) {
 	p := open(t, "index.html")
+	if got := browsertest.Eval[string](p, `document.querySelector(".to-lab").href`); !strings.HasSuffix(got, "/commands/lab.html") {
+		t.Errorf("in a file, where the lab does not work, its link leads to %s", got)
+	}
 	p.Do(browsertest.Call(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
 	p.Click(`.contents a[href$="guide/index.html"]`)
 	p.Do(chromedp.WaitReady(chromedp.CSS(`.contents a[aria-current][href$="guide/index.html"]`)))
