@@ -332,3 +332,47 @@ func TestIWARPDocument(t *testing.T) {
 	}
 	compareDocument(t, "iwarp", rows.String())
 }
+
+// Of streams that the capture does not have all of, what is there is looked at, and what is not is named.
+func TestIncomplete(t *testing.T) {
+	cut := func(s *script, n int) {
+		f := &s.frames[len(s.frames)-1]
+		f.Data = f.Data[:min(n, len(f.Data))]
+	}
+	for _, tt := range []struct {
+		name  string
+		play  func(s *script)
+		fpdus int
+		holes bool
+	}{
+		{"nothing is missing", func(s *script) { s.iwTraffic() }, 5, false},
+		{"a hole that was acknowledged", func(s *script) {
+			s.iwTraffic()
+			s.sent[fromA] += 5000
+			s.stream(fromA, iwWrite(10))
+			s.stream(fromA, iwWrite(20))
+			s.segment(fromB, s.sent[fromB], 0, nil)
+		}, 7, true},
+		{"an FPDU of several segments, all of them cut", func(s *script) {
+			for part := range slices.Chunk(iwWrite(3000), 1000) {
+				s.stream(fromA, part)
+				cut(s, 100)
+			}
+			s.iwTraffic()
+		}, 6, false},
+		{"an FPDU in the part of a segment that was cut off", func(s *script) {
+			s.stream(fromA, slices.Concat(iwWrite(500), iwWrite(500)))
+			cut(s, 100)
+			s.iwTraffic()
+		}, 6, true},
+	} {
+		s := newScript()
+		s.opens(nil)
+		tt.play(s)
+		r := s.report(diagnose.Options{})
+		holes := slices.ContainsFunc(r.Unchecked, func(s string) bool { return strings.Contains(s, "were not all captured") })
+		if r.FPDUs != tt.fpdus || holes != tt.holes || len(r.Findings) > 0 {
+			t.Errorf("%s: %d FPDUs, holes: %v, %v; want %d, %v, no finding", tt.name, r.FPDUs, holes, idsOf(r.Findings), tt.fpdus, tt.holes)
+		}
+	}
+}

@@ -144,3 +144,13 @@ func TestLost(t *testing.T) {
 		t.Errorf("%+v, not checked: %q; want 17 frames, and a finding that is in doubt", r.Findings, r.Unchecked)
 	}
 }
+
+// The packets of a train are judged as those that were sent: with identifications of their own.
+func TestTrain(t *testing.T) {
+	s := newScript()
+	s.train(write(0, wire.RCRDMAWriteOnly, 1024), write(1, wire.RCRDMAWriteOnly, 1024), write(2, wire.RCRDMAWriteOnly, 100))
+	s.ba(ack(2))
+	if r := s.report(diagnose.Options{}); r.RoCE != 4 || !slices.Equal(idsOf(r.Notes), []string{"CAP-TRAIN"}) {
+		t.Errorf("%d packets, %v; want 4, and CAP-TRAIN alone", r.RoCE, idsOf(r.Notes))
+	}
+}
