@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/hca"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -84,22 +85,35 @@ func (n *node) observe() {
 	}
 }
 
+// observeCounters looks at the QP's counters and at what the device has dropped. The device's own counters would be a walk
+// over all QPs that it may have.
 func (n *node) observeCounters() {
-	counters, err := n.dev.Counters()
-	if err != nil {
-		return
+	var counters verbs.Counters
+	if n.qp != nil {
+		counters, _ = n.qp.Counters() // a software device's QP has them
 	}
+	var drops hca.Drops
+	for _, s := range n.hca.Stats() {
+		drops.Malformed += s.Drops.Malformed
+		drops.NoQP += s.Drops.NoQP
+		drops.Source += s.Drops.Source
+		drops.ICRC += s.Drops.ICRC
+	}
+	counters = append(counters, verbs.Counter{Name: "drop_malformed", Value: drops.Malformed}, verbs.Counter{Name: "drop_no_qp", Value: drops.NoQP},
+		verbs.Counter{Name: "drop_source", Value: drops.Source}, verbs.Counter{Name: "rx_icrc_encapsulated", Value: drops.ICRC})
 	if n.seen.counters == nil {
 		n.seen.counters = map[string]uint64{}
 	}
 	for _, c := range counters {
-		if d, _ := verbs.DescribeCounter(c.Name); d.Gauge || quiet[c.Name] {
+		before := n.seen.counters[c.Name]
+		if c.Value <= before || quiet[c.Name] {
 			continue
 		}
-		if before := n.seen.counters[c.Name]; c.Value > before {
-			n.s.note(Entry{Kind: "count", Who: n.name, Text: c.Name, Count: c.Value - before})
-			n.seen.counters[c.Name] = c.Value
+		if d, _ := verbs.DescribeCounter(c.Name); d.Gauge {
+			continue
 		}
+		n.s.note(Entry{Kind: "count", Who: n.name, Text: c.Name, Count: c.Value - before})
+		n.seen.counters[c.Name] = c.Value
 	}
 }
 
@@ -109,12 +123,12 @@ func (n *node) observeMemory(r *region) {
 		r.before = bytes.Clone(now)
 		return
 	}
-	first, end := 0, len(now)
-	for first < end && now[first] == r.before[first] {
-		first++
-	}
-	if first == end {
+	if bytes.Equal(now, r.before) {
 		return
+	}
+	first, end := 0, len(now)
+	for now[first] == r.before[first] {
+		first++
 	}
 	for now[end-1] == r.before[end-1] {
 		end--

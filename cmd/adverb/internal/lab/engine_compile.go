@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 )
 
@@ -121,13 +122,22 @@ func (g toolchain) run(dir string, env []string, args ...string) ([]byte, error)
 	return out.Bytes(), nil
 }
 
-// runtimeFile reads Go's part of the page, which fits the engine that the same toolchain compiles.
+// runtimeFile reads Go's part of the page, which fits the engine that the same toolchain compiles. Its licence asks that
+// it goes with every copy.
 func (g toolchain) runtimeFile() ([]byte, error) {
-	root, err := g.run("", nil, "env", "GOROOT")
+	out, err := g.run("", nil, "env", "GOROOT")
 	if err != nil {
 		return nil, err
 	}
-	return os.ReadFile(filepath.Join(strings.TrimSpace(string(root)), "lib", "wasm", runtimeFile))
+	root := strings.TrimSpace(string(out))
+	code, err := os.ReadFile(filepath.Join(root, "lib", "wasm", runtimeFile))
+	if err != nil {
+		return nil, err
+	}
+	if licence, err := os.ReadFile(filepath.Join(root, "LICENSE")); err == nil && !bytes.Contains(licence, []byte("*/")) { // distributions may keep it elsewhere
+		code = slices.Concat([]byte("/*\n"), licence, []byte("*/\n"), code)
+	}
+	return code, nil
 }
 
 // sources finds the module's sources: those of the version, or else those of the working tree.

@@ -125,6 +125,12 @@ func TestDropByClick(t *testing.T) {
 		t.Errorf("the link is %q", fragment)
 	}
 
+	bad, _ := openIn(t, b, "#l=loss&d=1x9")
+	wantText(t, bad, problem, "there is no packet 9")
+	wantEqual(t, bad, link, "l=send")
+	bad.Press("s")
+	wantEqual(t, bad, problem, "")
+
 	again, _ := openIn(t, b, "#"+fragment)
 	wantEqual(t, again, `document.getElementById("packets").textContent`, seen)
 	wantEqual(t, again, link, fragment)

@@ -154,7 +154,7 @@ const ends = {
   cqe: (e) => e.kind === "cqe", trouble: (e) => isTrouble(e, packet), program: (e) => ["post", "receive", "poll"].includes(e.kind),
   timer: (e) => e.kind === "count" && /probe|timeout|retrans/.test(e.text), end: () => false,
 };
-const mostSteps = 3000;
+const mostSteps = 1000; // a peer may wait for a receive without end
 
 function run() {
   pause();
@@ -256,7 +256,10 @@ async function start() {
   for (const s of lessons) $("lesson").append(el("option", { value: s.lesson }, words.lessons[s.lesson].title));
   wire();
   begin(location.hash.slice(1));
-  if (!view) attempt(() => show(engine.play(""), true)); // a bad link: its error is shown until the next step
+  if (!view) { // a bad link: its error is shown until something is done
+    show(engine.play(""), true);
+    $("problem").hidden = false;
+  }
   $("main").removeAttribute("aria-busy");
 }
 

@@ -15,7 +15,7 @@ const badge = (p) => `${p.kind === "trouble" ? "NAK" : p.kind === "answer" && p.
 
 const marks = (p) => [p.again && words.againMark, p.copyOf && say(words.copyMark, { n: p.copyOf }), p.delayed && words.delayedMark, p.damaged && words.damagedMark].filter(Boolean);
 
-const laneRows = 4; // packets under way take turns, so that few cover others
+const laneRows = [1, 2, 0, 3]; // packets under way take turns, so that few cover others
 
 let nodes = new Map(); // the buttons on the wire, by the number of the packet
 
@@ -24,7 +24,7 @@ export function drawWire(view, at, chosen, choose) {
   const next = new Map(), counts = { A: 0, B: 0 };
   for (const p of view.packets) {
     if (p.fate !== "flying") continue;
-    const row = counts[p.from]++ % laneRows;
+    const row = laneRows[counts[p.from]++ % laneRows.length];
     let b = nodes.get(p.n);
     if (!b) {
       b = el("button", { "data-n": String(p.n), on: { click: () => choose(p.n) } });
@@ -35,7 +35,7 @@ export function drawWire(view, at, chosen, choose) {
     b.title = say(words.row, { ...p, name: longName(p), fate: words.fate[p.fate] });
     b.setAttribute("aria-label", b.title);
     b.setAttribute("aria-pressed", String(p.n === chosen));
-    b.style.top = `${row * 100 / laneRows}%`;
+    b.style.top = `${row * 100 / laneRows.length}%`;
     b.style.zIndex = String(1000 - (counts[p.from] % 1000)); // those that wait at the end lie behind
     place(b, p, at);
     next.set(p.n, b);
