@@ -19,6 +19,20 @@ var releaseMutants = []mutant{
 	{"any number of requests wait for their turn", "cmd/adverb/internal/inspect/export.go",
 		"waiting: make(chan struct{}, maxTurns)", "waiting: make(chan struct{}, 2*maxTurns)", "./cmd/adverb/internal/inspect", "TestExportTurns"},
 
+	// The lab.
+	{"a page of any name may ask the lab", "cmd/adverb/internal/lab/serve.go",
+		"host != \"127.0.0.1\" && host != \"localhost\" {", "host == \"\" {", "./cmd/adverb/internal/lab", "TestHosts"},
+	{"the lab is at every address", "cmd/adverb/internal/lab/lab.go",
+		"net.JoinHostPort(\"127.0.0.1\", strconv.Itoa(port))", "net.JoinHostPort(\"\", strconv.Itoa(port))", "./cmd/adverb/internal/lab", "TestServe"},
+	{"time that passes at the end of a play is no step", "internal/stage/stage.go",
+		"	s.note(Entry{Kind: \"over\"})", "	s.play.Steps--\n	s.note(Entry{Kind: \"over\"})", "./internal/stage", "TestReplay"},
+	{"a link that is cut carries packets", "internal/stage/network.go",
+		"	if lost || s.cut ||", "	if lost ||", "./internal/stage", "TestLessons"},
+	{"a packet that is dropped arrives", "internal/stage/decision.go",
+		"		p.Fate, p.Ended = Dropped, s.now\n", "", "./internal/stage", "TestDropped"},
+	{"fields of a header are shown at other bits", "internal/stage/fields.go",
+		"			bit += f.Bits\n", "			bit += f.Bits &^ 1\n", "./internal/stage", "TestFields"},
+
 	// Releases.
 	{"a release keeps the exceptions of the one before", "internal/publish/tree.go",
 		"write(apiExcept, head(strings.SplitAfter(text[apiExcept], \"\\n\")))", "write(apiExcept, text[apiExcept])", "./internal/publish", "TestPrepare"},
