@@ -25,28 +25,28 @@ func imageAt(dir string) *image {
 	return &image{dir: dir, root: filepath.Join(dir, "root"), kernel: filepath.Join(dir, "vmlinux")}
 }
 
-// prepare downloads and unpacks the packages, unless an earlier call has done so. They stay in the
-// user's cache directory.
-func prepare(ctx context.Context) (*image, error) {
+// prepare downloads and unpacks the packages of a release, unless an earlier call has done so. They stay in
+// the user's cache directory.
+func prepare(ctx context.Context, release string) (*image, error) {
 	for _, program := range []string{"apt-get", "dpkg-deb"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return nil, fmt.Errorf("%s is missing: guests are made of Debian packages, and that needs a Debian system, version 12 or newer", program)
 		}
 	}
-	cache, lock, err := lockCache("")
+	cache, lock, err := lockCache("", release)
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Close()
-	return prepareIn(ctx, cache)
+	return prepareIn(ctx, cache, release)
 }
 
-// lockCache locks the cache of that name for the chosen release. The lock lasts until its file is closed.
-func lockCache(name string) (cache string, lock *os.File, err error) {
-	if err := checkRelease(Release); err != nil {
+// lockCache locks the cache of that name for a release. The lock lasts until its file is closed.
+func lockCache(name, release string) (cache string, lock *os.File, err error) {
+	if err := checkRelease(release); err != nil {
 		return "", nil, err
 	}
-	if cache, err = cacheDir(filepath.Join(name, Release)); err != nil {
+	if cache, err = cacheDir(filepath.Join(name, release)); err != nil {
 		return "", nil, err
 	}
 	lock, err = lockFile(filepath.Join(cache, "lock"), unix.LOCK_EX)
@@ -65,9 +65,9 @@ func cacheDir(name string) (string, error) {
 }
 
 // prepareIn is prepare in a cache whose lock the caller holds.
-func prepareIn(ctx context.Context, cache string) (*image, error) {
+func prepareIn(ctx context.Context, cache, release string) (*image, error) {
 	apt := filepath.Join(cache, "apt")
-	if err := updateRelease(ctx, apt); err != nil {
+	if err := updateRelease(ctx, apt, release); err != nil {
 		return nil, err
 	}
 	archives, err := resolve(ctx, apt, packages)

@@ -74,6 +74,8 @@ func awaitCM(ctx context.Context, side Side, at cmPort, v6 bool, p *Process) err
 		err = side.awaitCM(ctx, at)
 	case *Host:
 		err = side.awaitCM(ctx, at, v6)
+	case nativeGuest:
+		err = side.Guest.awaitCM(ctx, at)
 	case softGuest:
 		err = side.awaitCM(ctx, at, v6)
 	case siwHost:

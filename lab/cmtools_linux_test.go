@@ -267,12 +267,14 @@ func runUdaddy(ctx context.Context, t *testing.T, l *Lab, s scenario) {
 	}.check(t, finish(t, srv, cli))
 }
 
+const noIPv6Groups = "Linux joins no IPv6 group over RoCE v2: the join ends in ENOTSUPP"
+
 func TestMckey(t *testing.T) {
 	needLab(t)
 	cmRows("mckey", func(s scenario) {
 		s.variant = fmt.Sprintf("-c 2 -C 5 -S %d", pathMTU(s.mtu))
 		if s.v6 {
-			s.leftOut = "Linux joins no IPv6 group over RoCE v2: the join ends in ENOTSUPP"
+			s.leftOut = noIPv6Groups
 		}
 		s.check.oneWay = true
 		s.run(t, func(ctx context.Context, t *testing.T, l *Lab) { runMckey(ctx, t, l, s) })

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -20,6 +22,8 @@ const (
 	insideEnv = "ADVERB_LAB_INSIDE"
 	imageEnv  = "ADVERB_LAB_IMAGE" // directory of the image
 	workTmpfs = "adverb-lab"
+	// outsideFile, in TMPDIR, is the machine's network namespace: apt-get runs there.
+	outsideFile = "outside"
 )
 
 // Enter moves the process into a network namespace and a mount namespace of its own. To do so, the
@@ -52,7 +56,7 @@ func enter() error {
 	if err != nil {
 		return err
 	}
-	img, err := prepare(context.Background())
+	img, err := prepare(context.Background(), Release)
 	if err != nil {
 		return err
 	}
@@ -70,6 +74,9 @@ func enter() error {
 	if err := img.build(context.Background(), tmp); err != nil {
 		return err
 	}
+	if err := keepOutside(tmp); err != nil {
+		return err
+	}
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("make a network namespace: %w (does a seccomp profile of the container forbid it?)", err)
 	}
@@ -84,6 +91,33 @@ func enter() error {
 		}
 	}
 	return fmt.Errorf("execute %s: %w", exe, syscall.Exec(exe, os.Args, os.Environ()))
+}
+
+// keepOutside makes the network namespace of this thread a file in dir.
+func keepOutside(dir string) error {
+	file := filepath.Join(dir, outsideFile)
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		return err
+	}
+	if err := unix.Mount("/proc/thread-self/ns/net", file, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("keep the machine's network: %w", err)
+	}
+	return nil
+}
+
+// outside has a command run in the machine's network.
+func outside(cmd *exec.Cmd) *exec.Cmd {
+	if !inside() {
+		return cmd
+	}
+	nsenter, err := exec.LookPath("nsenter")
+	if err != nil {
+		cmd.Err = fmt.Errorf("%w (apt-get install util-linux)", err)
+		return cmd
+	}
+	cmd.Args = append([]string{"nsenter", "--net=" + filepath.Join(os.TempDir(), outsideFile), cmd.Path}, cmd.Args[1:]...)
+	cmd.Path = nsenter
+	return cmd
 }
 
 // possible returns an error that names the things that this machine lacks, or nil.

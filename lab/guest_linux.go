@@ -134,7 +134,7 @@ func (g *Guest) launch() error {
 		"-L", filepath.Join(img.root, "usr/share/qemu"), "-L", filepath.Join(img.root, "usr/share/seabios"),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", machine,
 		"-accel", accel, "-cpu", "qemu64,+rdrand", "-smp", guestCPUs, "-m", guestMemory,
-		"-kernel", img.kernel, "-initrd", filepath.Join(os.TempDir(), initrdFile), "-append", strings.Join(kernelArgs, " "),
+		"-kernel", img.kernel, "-initrd", img.initrd(os.TempDir()), "-append", strings.Join(kernelArgs, " "),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-netdev", "tap,id=net,ifname="+g.tap+",script=no,downscript=no,vhost=off",
 		// Without a speed, the guest's kernel complains about the port every second.

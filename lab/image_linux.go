@@ -146,8 +146,12 @@ func goBuild(ctx context.Context, pkg, out string) error {
 const (
 	adverbFile = "adverb"
 	agentdFile = "agentd"
-	initrdFile = "initrd"
 )
+
+// initrd returns the path of the image's initramfs in dir.
+func (img *image) initrd(dir string) string {
+	return filepath.Join(dir, "initrd-"+filepath.Base(img.dir))
+}
 
 // build makes the files that depend on this module's sources. The caller must have locked its thread.
 func (img *image) build(ctx context.Context, dir string) error {
@@ -156,6 +160,11 @@ func (img *image) build(ctx context.Context, dir string) error {
 			return err
 		}
 	}
+	return img.writeInitrd(dir)
+}
+
+// writeInitrd makes the image's initramfs in dir, where build has made the agent.
+func (img *image) writeInitrd(dir string) error {
 	agentd, err := os.ReadFile(filepath.Join(dir, agentdFile))
 	if err != nil {
 		return err
@@ -164,7 +173,7 @@ func (img *image) build(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, initrdFile), initrd, 0o600)
+	return os.WriteFile(img.initrd(dir), initrd, 0o600)
 }
 
 const modulePath = "github.com/adverb-rdma/adverb/"

@@ -52,6 +52,10 @@ func (g softGuest) awaitCM(ctx context.Context, at cmPort, v6 bool) error {
 // sides returns the server's side and the client's side.
 func (s *scenario) sides(l *Lab) (srv, client Side) {
 	switch {
+	case s.family == nativeFamily && s.server == "adverb":
+		return s.ours(l), nativeGuest{l.Guest(0)}
+	case s.family == nativeFamily:
+		return nativeGuest{l.Guest(0)}, s.ours(l)
 	case s.family != ownGuestFamily && s.server == "kernel":
 		return l.Guest(0), s.ours(l)
 	case s.family != ownGuestFamily:
@@ -179,6 +183,7 @@ func waitWhilePrinting(ctx context.Context, p *Process) (stdout string, err erro
 type softProgram struct {
 	name, variant string
 	oneWay        bool
+	iwarp         bool // over iWARP too
 	run           func(ctx context.Context, t *testing.T, l *Lab, s scenario)
 }
 
@@ -200,12 +205,12 @@ func softOnBoth(mtu int) (programs []softProgram) {
 	}
 	const rpingSize = 65535
 	return append(programs,
-		softProgram{name: "rping", variant: strconv.Itoa(rpingSize), run: func(ctx context.Context, t *testing.T, l *Lab, s scenario) {
+		softProgram{name: "rping", variant: strconv.Itoa(rpingSize), iwarp: true, run: func(ctx context.Context, t *testing.T, l *Lab, s scenario) {
 			runRping(ctx, t, l, s, rpingSize)
 		}},
-		softProgram{name: "cmatose", variant: "-c 5 -C 10 -S 4095", run: runCmatose},
+		softProgram{name: "cmatose", variant: "-c 5 -C 10 -S 4095", iwarp: true, run: runCmatose},
 		softProgram{name: "udaddy", variant: "-c 3 -C 5 -S 1024", run: runUdaddy},
 		softProgram{name: "mckey", variant: "-c 2 -C 5 -S 1024 --settle 0s", oneWay: true, run: runMckey},
-		softProgram{name: "cmtime", variant: "-c 50", run: runCmtime},
+		softProgram{name: "cmtime", variant: "-c 50", iwarp: true, run: runCmtime},
 	)
 }

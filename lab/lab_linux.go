@@ -22,6 +22,8 @@ type Config struct {
 	// Device is the type of the guests' RDMA devices: "rxe" (RoCE v2) or "siw" (iWARP). "" means
 	// "rxe".
 	Device string
+	// Release is the Debian release that the guests are made of, such as "trixie". "" means [Release].
+	Release string
 }
 
 // Lab is a network with guests.
@@ -80,7 +82,10 @@ func newLab(ctx context.Context, cfg Config) (*Lab, error) {
 	if deviceModules[cfg.Device] == nil {
 		return nil, fmt.Errorf("device %q: want %q or %q", cfg.Device, deviceRxe, deviceSiw)
 	}
-	img := imageAt(os.Getenv(imageEnv))
+	img, err := releaseImage(ctx, cfg.Release)
+	if err != nil {
+		return nil, err
+	}
 	if err := img.lacks(cfg.Device); err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func apt(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "apt-get", append(options, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := spawn(asTree(cmd))
+	err := spawn(asTree(outside(cmd)))
 	if err == nil {
 		err = cmd.Wait()
 	}

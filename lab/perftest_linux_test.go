@@ -58,11 +58,11 @@ func (p *perftest) run(ctx context.Context, t *testing.T, l *Lab, s scenario) {
 	options := append([]string{"-p", port, "-F", "-u", "20"}, strings.Fields(s.variant)...)
 	argv := func(side Side) []string {
 		if ours, ok := side.(ourSide); ok {
-			return append([]string{"adverb", p.name, "-d", ours.Device(s.v6), "-x", "0"}, options...)
+			return append([]string{"adverb", p.name, "-d", ours.Device(s.v6), "-x", strconv.Itoa(gidIndex(side, s.v6))}, options...)
 		}
 		argv := []string{"ib_" + p.name, "-d", l.Guest(0).Device}
 		if !s.bySiw() { // which has no GIDs of addresses
-			argv = append(argv, "-x", strconv.Itoa(l.Guest(0).GIDIndex(s.v6)))
+			argv = append(argv, "-x", strconv.Itoa(gidIndex(side, s.v6)))
 		}
 		return append(argv, options...)
 	}

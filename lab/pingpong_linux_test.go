@@ -80,9 +80,9 @@ func (p *pingpong) run(ctx context.Context, t *testing.T, l *Lab, s scenario, si
 	}
 	argv := func(side Side) []string {
 		if ours, ok := side.(ourSide); ok {
-			return append([]string{"adverb", p.name, "-d", ours.Device(s.v6), "-g", "0"}, options...)
+			return append([]string{"adverb", p.name, "-d", ours.Device(s.v6), "-g", strconv.Itoa(gidIndex(side, s.v6))}, options...)
 		}
-		return append([]string{"ibv_" + p.name, "-d", l.Guest(0).Device, "-g", strconv.Itoa(l.Guest(0).GIDIndex(s.v6))}, options...)
+		return append([]string{"ibv_" + p.name, "-d", l.Guest(0).Device, "-g", strconv.Itoa(gidIndex(side, s.v6))}, options...)
 	}
 	server, client := s.sides(l)
 	srv := start(ctx, t, server, argv(server)...)

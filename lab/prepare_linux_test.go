@@ -61,7 +61,7 @@ func TestPossible(t *testing.T) {
 
 func TestNoApt(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	_, err := prepare(t.Context())
+	_, err := prepare(t.Context(), Release)
 	wantError(t, err, "apt-get", "Debian")
 }
 
@@ -83,12 +83,9 @@ func TestRelease(t *testing.T) {
 	if _, err := os.Stat(keyring); err != nil {
 		t.Skip(err)
 	}
-	defer func(before string) { Release = before }(Release)
-	Release = "../etc"
-	_, err := prepare(t.Context())
+	_, err := prepare(t.Context(), "../etc")
 	wantError(t, err, `release "../etc"`, "trixie")
 
-	Release = "trixie"
 	bin, dir := t.TempDir(), t.TempDir()
 	const notes = `#!/bin/sh
 if [ "$1" = indextargets ]; then
@@ -103,7 +100,7 @@ echo "$@" >>$(dirname "$0")/calls
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	for range 2 {
-		if err := updateRelease(t.Context(), dir); err != nil {
+		if err := updateRelease(t.Context(), dir, "trixie"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,11 +7,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
 // Release is the Debian release that the guests are made of, such as "trixie". "" is that of this
-// system, whose lists of packages apt-get has. Set it before Enter.
+// system, whose lists of packages apt-get has. Set it before Enter. Config.Release makes an exception.
 var Release string
 
 // listsLast is how long the lists of a release's packages are good for.
@@ -32,14 +33,17 @@ func checkRelease(release string) error {
 	return nil
 }
 
-// releaseOptions returns apt-get's options for the lists of a release by name, which are below dir.
-// For this system's release there are none.
+// sourcesFile is the file with a release's sources in apt-get's directory.
+const sourcesFile = "release.sources"
+
+// releaseOptions returns apt-get's options for the lists of a release by name, which updateRelease has put
+// below dir. For this system's release there are none.
 func releaseOptions(dir string) []string {
-	if Release == "" {
+	if _, err := os.Stat(filepath.Join(dir, sourcesFile)); err != nil {
 		return nil
 	}
 	return []string{
-		"-o", "Dir::Etc::sourcelist=" + filepath.Join(dir, "release.sources"),
+		"-o", "Dir::Etc::sourcelist=" + filepath.Join(dir, sourcesFile),
 		"-o", "Dir::Etc::sourceparts=-",
 		"-o", "Dir::State::lists=" + filepath.Join(dir, "lists"),
 	}
@@ -47,12 +51,12 @@ func releaseOptions(dir string) []string {
 
 // updateRelease fetches the lists of packages of a release by name, unless they are new. dir is
 // apt-get's.
-func updateRelease(ctx context.Context, dir string) error {
-	if Release == "" {
+func updateRelease(ctx context.Context, dir, release string) error {
+	if release == "" {
 		return nil
 	}
 	if _, err := os.Stat(keyring); err != nil {
-		return fmt.Errorf("packages of %s: %w (apt-get install debian-archive-keyring)", Release, err)
+		return fmt.Errorf("packages of %s: %w (apt-get install debian-archive-keyring)", release, err)
 	}
 	stamp := filepath.Join(dir, "updated")
 	if info, err := os.Stat(stamp); err == nil && time.Since(info.ModTime()) < listsLast {
@@ -61,11 +65,11 @@ func updateRelease(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
 		return err
 	}
-	sources, err := sourcesOf(ctx, Release)
+	sources, err := sourcesOf(ctx, release)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "release.sources"), []byte(sources), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, sourcesFile), []byte(sources), 0o644); err != nil {
 		return err
 	}
 	if _, err := apt(ctx, dir, "update", "-o", "APT::Update::Error-Mode=any"); err != nil {
@@ -118,4 +122,35 @@ func codename(own string) (codename string) {
 		}
 	}
 	return codename
+}
+
+// releaseImages are the images of releases by name, which are made when the first guest of one is.
+var releaseImages struct {
+	sync.Mutex
+	made map[string]*image
+}
+
+// releaseImage returns the image of a release. That of the variable Release is there when the lab has been entered.
+func releaseImage(ctx context.Context, release string) (*image, error) {
+	if release == "" || release == Release {
+		return imageAt(os.Getenv(imageEnv)), nil
+	}
+	r := &releaseImages
+	r.Lock()
+	defer r.Unlock()
+	if img := r.made[release]; img != nil {
+		return img, nil
+	}
+	img, err := prepare(ctx, release)
+	if err == nil {
+		err = img.writeInitrd(os.TempDir())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make guests of %s: %w", release, err)
+	}
+	if r.made == nil {
+		r.made = make(map[string]*image)
+	}
+	r.made[release] = img
+	return img, nil
 }

@@ -30,6 +30,7 @@ type scenario struct {
 	v6      bool
 	mtu     int
 	variant string // such as "65536"; variants with the same result share a row
+	note    string // behind the variant in the table
 
 	foreign  bool          // both ends are kernels: a fault is not ours, and ends the scenario with notShown
 	on       *Lab          // nil means the lab of that MTU that all scenarios share
@@ -78,11 +79,11 @@ func (s scenario) run(t *testing.T, f func(ctx context.Context, t *testing.T, l 
 	if s.leftOut != "" {
 		row := s.row()
 		row.verdict = "left out: " + s.leftOut
-		results.add(s.family, row, s.variant)
+		results.add(s.family, row, s.variant+s.note)
 		return
 	}
 	t.Run(s.name(), func(t *testing.T) {
-		recordTest(t, s.family, s.row(), s.variant)
+		recordTest(t, s.family, s.row(), s.variant+s.note)
 		l := s.on
 		if l == nil {
 			l = network(t, s.mtu)

@@ -23,7 +23,7 @@ func NewSource(ctx context.Context, name, below, dir string) error {
 }
 
 func newSource(ctx context.Context, name, below, dir string) error {
-	cache, lock, err := lockCache("source")
+	cache, lock, err := lockCache("source", Release)
 	if err != nil {
 		return err
 	}

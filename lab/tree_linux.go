@@ -17,7 +17,7 @@ type Tree struct {
 // and runs no scripts of the packages. name is the tree's place in the cache. The tree stays as it is while this
 // process lives.
 func NewTree(ctx context.Context, name string, packages []string) (*Tree, error) {
-	cache, lock, err := lockCache(name)
+	cache, lock, err := lockCache(name, Release)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func NewTree(ctx context.Context, name string, packages []string) (*Tree, error)
 // newTree is NewTree in a cache whose lock the caller holds.
 func newTree(ctx context.Context, cache string, packages []string) (*Tree, error) {
 	apt := filepath.Join(cache, "apt")
-	if err := updateRelease(ctx, apt); err != nil {
+	if err := updateRelease(ctx, apt, Release); err != nil {
 		return nil, err
 	}
 	archives, err := resolve(ctx, apt, packages)
