@@ -451,12 +451,20 @@ func (a *Analyzer) verdict(r *Report) string {
 	switch {
 	case len(r.Findings) == 1:
 	case errorsFound == 0:
-		s += words(" %d more warnings.", len(r.Findings)-1)
+		s += words(" %s more.", counted(len(r.Findings)-1, "warning"))
 	default:
-		s += words(" In all %d errors and %d warnings.", errorsFound, len(r.Findings)-errorsFound)
+		s += words(" In all %s and %s.", counted(errorsFound, "error"), counted(len(r.Findings)-errorsFound, "warning"))
 	}
 	if !network && first.Side != OfHost {
 		s += " Not the network: look at the " + first.Side.String() + "."
 	}
 	return strings.TrimSpace(s)
+}
+
+// counted returns a number with its noun.
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return words("%d %s", n, noun)
 }
