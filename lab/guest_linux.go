@@ -124,6 +124,7 @@ func (g *Guest) launch() error {
 	}
 	kernelArgs := []string{
 		"console=ttyS0", "quiet", "panic=-1", "nokaslr", "mitigations=off", "random.trust_cpu=on",
+		"no_timer_check", // on a busy machine the emulated timer looks broken, and the kernel panics
 		// The kernel passes parameters that it does not know to init, as environment variables.
 		"LAB_ADDR4=" + g.addr4.String(), "LAB_ADDR6=" + g.addr6.String(), "LAB_MTU=" + strconv.Itoa(g.lab.cfg.MTU),
 		"LAB_DEVICE=" + g.lab.cfg.Device,

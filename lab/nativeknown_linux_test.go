@@ -35,6 +35,7 @@ const (
 	rxeSQE      = "rxe has no state SQE: a failed send takes a UC or UD QP to ERR"
 	rxeCapacity = "rxe makes queues with room for 2^n-1 work requests, and does not tell"
 	rxeIOVA     = "the kernel takes an IOVA only that lies as far into a page as the memory does"
+	rxeFlush    = "rxe flushes what a send queue has done and not completed, where a later work request fails"
 	rxeLastWQE  = "rxe raises no LAST_WQE_REACHED"
 	rxeDrain    = "rxe ends a draining, and sends what was posted in SQD, with the next work request alone"
 	rxeGroup    = "rxe has the interface take frames for an IPv6 group; the host's IP joins by the connection manager alone"
@@ -65,7 +66,10 @@ var rxeKnown = map[string]known{
 	"mw/type 2: refused binds":              {"fail", "rxe takes the low 8 bits of the key that a bind names, and does not look at the others", ""},
 	"cq/solicited":                          {"fail", "rxe does not take the flush of a receive for solicited", "6.12"},
 	"ud/address handles":                    {"some", "rxe looks at the AH of a datagram when it sends it, which may be after the program has closed it", "6.12"},
-	"mw/type 1: refused binds":              {"some", "rxe completes the work request that fails as one that is flushed", "6.12"},
+	"mw/type 1: refused binds":              {"some", rxeFlush, "6.12"},
+	"rc/error: bad lkey of a receive":       {"some", "rxe completes a receive that fails before its QP is in ERR", ""},
+	"rc/error: bad lkey of a send":          {"some", rxeFlush, "6.12"},
+	"mw/type 2: posted in a list":           {"some", rxeFlush, "6.12"},
 }
 
 // Why cases do not pass on siw.
