@@ -170,6 +170,29 @@ func writeOnly(bytes int) wire.Packet {
 	return wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAWriteOnly, DestQP: qpB, PSN: 1}, RETH: wire.RETH{VA: 0xffff_8000_0000_0000, RKey: 9, Length: uint32(bytes)}, Payload: make([]byte, 8)}
 }
 
+// Pages of very many QPs, of which each is an end, open too.
+func TestPageManyEnds(t *testing.T) {
+	c := newTape()
+	const n = 5000
+	for i := range n {
+		p, q := send(i), answer(i, ack)
+		p.DestQP, q.DestQP = uint32(0x1000+i), uint32(0x100000+i)
+		c.add(time.Duration(2*i)*us, addrA, addrA, p)
+		c.add(time.Duration(2*i+1)*us, addrA, addrA, q)
+	}
+	name := filepath.Join(t.TempDir(), "page.html")
+	if err := os.WriteFile(name, []byte(page(t, ladder.Diagnosis{}, c)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := browsertest.Start(t).OpenFile(name)
+	p.Wait(`window.ladderPage && ladderPage.drawn > 0`)
+	p.Press("45j")
+	if got := browsertest.Eval[int](p, `ladderPage.picture.ends.length`); got > 40 {
+		t.Errorf("%d lanes are drawn", got)
+	}
+	p.ScreenshotTo("ADVERB_SCREENSHOTS", "many.png")
+}
+
 // A damaged page says so, and does not hang.
 func TestPageDamaged(t *testing.T) {
 	text := page(t, ladder.Diagnosis{}, traffic(100, 3))

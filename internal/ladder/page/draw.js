@@ -4,6 +4,7 @@
 const frameRight = 62, timeRight = 148, stepRight = 226, firstLane = 252, wordsGap = 20;
 const textHeight = 14;     // a row that has room for words
 const tipHeight = 7;       // a row that has room for the tip of an arrow
+const mostLanes = 26;     // one a letter
 const denseHeight = 2;     // rows below share pixels
 const usualRow = 20, mostRow = 48;
 const longest = 15e6;      // of what scrolls: browsers have limits
@@ -64,8 +65,10 @@ class Ladder {
 				ways.add(way);
 			}
 		});
-		this.ends = [...used].sort((a, b) => a - b);
-		this.laneOf = new Map(this.ends.map((e, k) => [e, k]));
+		const all = [...used].sort((a, b) => a - b);
+		this.ends = all.slice(0, mostLanes);
+		this.others = all.length - this.ends.length; // ends that share the last lane
+		this.laneOf = new Map(all.map((e, k) => [e, Math.min(k, mostLanes - 1)]));
 		const gaps = [];
 		for (let k = 1; k < view.length; k += Math.max(1, Math.floor(view.length / 5000))) gaps.push(p.time[view[k]] - p.time[view[k - 1]]);
 		gaps.sort((a, b) => a - b);
@@ -143,6 +146,10 @@ class Ladder {
 			g.font = c.bold;
 			g.fillStyle = c.ink;
 			g.fillText(letter, x, 31);
+			if (this.others && k === mostLanes - 1) {
+				g.textAlign = 'left';
+				g.fillText('and ' + this.others + ' more', x + 8, 31);
+			}
 			const room = Math.floor((this.ends.length > 1 ? this.step : 240) / 7.3) - 1;
 			if (room < 5) return;
 			g.font = c.text;

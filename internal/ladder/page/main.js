@@ -18,6 +18,8 @@ const keys = [
 ];
 
 const mostPrinted = 400; // rows
+const mostChoices = 2000; // QPs or ends to choose from
+const atOnce = 20000;     // packets that are searched while somebody types
 const aroundOption = 3;  // packets before and behind the selected one that are in the list for screen readers
 
 // start opens the page, or says why it cannot.
@@ -65,8 +67,9 @@ class Page {
 		const {head, p} = this.model;
 		const option = (value, text) => el('option', {value}, text);
 		const qps = [...new Set(head.streams.map((s) => s.qpn))].sort((a, b) => a - b);
-		this.byQP.append(option('', 'all'), ...qps.map((q) => option(q, hex(q, 6))));
-		this.byEnd.append(option('', 'all'), ...head.ends.map((e, i) => option(i, e.letter + '  ' + e.name)));
+		const most = (list) => list.slice(0, mostChoices);
+		this.byQP.append(option('', 'all'), ...most(qps).map((q) => option(q, hex(q, 6))));
+		this.byEnd.append(option('', 'all'), ...most(head.ends).map((e, i) => option(i, e.letter + '  ' + e.name)));
 		const names = head.opcodes.map((o, i) => [o.name, i]).sort((a, b) => a[0] < b[0] ? -1 : 1);
 		this.byOpcode.append(option('', 'all'), ...names.map(([name, i]) => option(i, name)));
 		const duration = p.n ? p.time[p.n - 1] - p.time[0] : 0;
@@ -80,8 +83,16 @@ class Page {
 
 	listen() {
 		for (const c of [this.byQP, this.byEnd, this.byOpcode, this.markedOnly]) c.addEventListener('change', () => this.filter());
-		this.search.addEventListener('input', () => this.find());
-		this.search.addEventListener('keydown', (e) => { if (e.key === 'Enter') this.match(e.shiftKey ? -1 : 1); });
+		this.search.addEventListener('input', () => {
+			clearTimeout(this.typing);
+			this.typing = null;
+			if (this.view.length <= atOnce) this.find(); else this.typing = setTimeout(() => this.find(), 300);
+		});
+		this.search.addEventListener('keydown', (e) => {
+			if (e.key !== 'Enter') return;
+			if (this.typing) this.find();
+			this.match(e.shiftKey ? -1 : 1);
+		});
 		document.getElementById('tools').addEventListener('submit', (e) => e.preventDefault());
 		const click = (id, f) => document.getElementById(id).addEventListener('click', f);
 		click('next', () => this.match(1));
@@ -131,6 +142,8 @@ class Page {
 	}
 
 	find() {
+		clearTimeout(this.typing);
+		this.typing = null;
 		this.matches = this.model.search(this.view, this.search.value);
 		this.matchSet = new Set(this.matches);
 		const n = this.matches.length;
