@@ -170,6 +170,29 @@ func writeOnly(bytes int) wire.Packet {
 	return wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAWriteOnly, DestQP: qpB, PSN: 1}, RETH: wire.RETH{VA: 0xffff_8000_0000_0000, RKey: 9, Length: uint32(bytes)}, Payload: make([]byte, 8)}
 }
 
+// A FLUSH names memory, and writes none. An atomic has no payload, and writes 8 bytes.
+func TestPageMemory(t *testing.T) {
+	c := newTape()
+	flush := wire.Packet{BTH: wire.BTH{Opcode: wire.RCFlush, DestQP: qpB, PSN: 1}, RETH: wire.RETH{VA: 0x1000, RKey: 9, Length: 64}}
+	add := wire.Packet{BTH: wire.BTH{Opcode: wire.RCFetchAdd, DestQP: qpB, PSN: 2}, AtomicETH: wire.AtomicETH{VA: 0x1008, RKey: 9, SwapAdd: 1}}
+	c.add(0, addrA, addrB, flush)
+	done := answer(1, ack)
+	done.Opcode = wire.RCRDMAReadResponseOnly
+	c.add(us, addrB, addrA, done)
+	c.add(2*us, addrA, addrB, add)
+	name := filepath.Join(t.TempDir(), "page.html")
+	if err := os.WriteFile(name, []byte(page(t, ladder.Diagnosis{}, c)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := browsertest.Start(t).OpenFile(name)
+	p.Wait(`window.ladderPage`)
+	for upTo, want := range []string{"0,0,0,0,0,0,0,0", "0,0,0,0,0,0,0,0", "0,2,0,0,0,0,0,0"} {
+		if got := browsertest.Eval[string](p, fmt.Sprintf(`ladderPage.memory.fill(%d, 8)[0].cells.join()`, upTo)); got != want {
+			t.Errorf("up to packet %d the memory is %s, want %s", upTo, got, want)
+		}
+	}
+}
+
 // Pages of very many QPs, of which each is an end, open too.
 func TestPageManyEnds(t *testing.T) {
 	c := newTape()
