@@ -160,7 +160,7 @@ func (s *Stage) act(a Action, packet int) error {
 			return errTooMany
 		}
 		c := *p
-		c.N, c.CopyOf, c.Due = len(s.packets)+1, p.N, p.Due+late/4
+		c.N, c.CopyOf, c.Due, c.again = len(s.packets)+1, p.N, p.Due+late/4, false
 		c.data = append([]byte(nil), p.data...)
 		s.packets = append(s.packets, &c)
 		s.note(Entry{Kind: "copy", Packet: p.N, Other: c.N})

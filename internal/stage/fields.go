@@ -39,7 +39,7 @@ func (s *Stage) Packet(n int) (PacketBytes, error) {
 		return PacketBytes{}, fmt.Errorf("show packet %d: there is none", n)
 	}
 	p := s.packets[n-1]
-	v := PacketBytes{PacketView: s.viewPacket(p), Hex: fmt.Sprintf("%x", p.data), Headers: []HeaderView{}}
+	v := PacketBytes{PacketView: viewPacket(p), Hex: fmt.Sprintf("%x", p.data), Headers: []HeaderView{}}
 	var w wire.Packet
 	if w.Decode(p.data) != nil {
 		return v, nil

@@ -32,6 +32,7 @@ type Packet struct {
 	CopyOf    int  // the number of the packet that a decision has copied, or 0
 	Delayed   bool // by a decision
 	Damaged   bool
+	again     bool // its PSN was sent before
 	data      []byte
 	meta      link.Datagram // without the payload
 }
@@ -75,6 +76,7 @@ func (s *Stage) launch(from *node, d *link.Datagram) {
 		p.Fate, p.Ended = Lost, p.Sent+time.Duration(s.play.Latency)*time.Microsecond/2
 	}
 	s.packets = append(s.packets, p)
+	p.again = s.cameBefore(p)
 	s.note(Entry{Kind: "sent", Who: from.name, Packet: p.N})
 	if p.Fate == Lost {
 		s.note(Entry{Kind: "lost", Packet: p.N})

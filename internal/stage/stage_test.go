@@ -47,7 +47,7 @@ func polled(n *node) string {
 func (s *Stage) packetsOf(name string) string {
 	var list []string
 	for _, p := range s.packets {
-		if v := s.viewPacket(p); v.From == name {
+		if v := viewPacket(p); v.From == name {
 			list = append(list, fmt.Sprintf("%s:%d", v.Name, v.PSN))
 		}
 	}

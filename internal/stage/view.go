@@ -146,7 +146,7 @@ func (s *Stage) View() View {
 	}
 	v.Earlier = max(0, len(s.packets)-viewPackets)
 	for _, p := range s.packets[v.Earlier:] {
-		v.Packets = append(v.Packets, s.viewPacket(p))
+		v.Packets = append(v.Packets, viewPacket(p))
 	}
 	from := len(s.log)
 	for from > 0 && s.log[from-1].Step == s.play.Steps {
@@ -229,7 +229,7 @@ func viewCQE(wc *verbs.WC) CQEView {
 }
 
 // viewPacket describes a packet. Its bytes are as they were sent, or damaged.
-func (s *Stage) viewPacket(p *Packet) PacketView {
+func viewPacket(p *Packet) PacketView {
 	v := PacketView{N: p.N, From: p.From.name, Sent: int64(p.Sent), Due: int64(p.Due), Ended: int64(p.Ended), Fate: p.Fate, CopyOf: p.CopyOf,
 		Delayed: p.Delayed, Damaged: p.Damaged}
 	var w wire.Packet
@@ -271,18 +271,21 @@ func (s *Stage) viewPacket(p *Packet) PacketView {
 		say("asks for an ACK")
 	}
 	v.What = strings.Join(what, "; ")
-	v.Again = s.cameBefore(p, &w)
+	v.Again = p.again
 	return v
 }
 
-// cameBefore reports whether an earlier request packet of the same end has the PSN.
-func (s *Stage) cameBefore(p *Packet, w *wire.Packet) bool {
-	if !w.Opcode.IsRequest() || w.Opcode.Headers()&wire.HeaderDETH != 0 || p.CopyOf > 0 {
+// cameBefore reports whether an earlier request packet of the same end has the PSN of p, which is the latest packet.
+func (s *Stage) cameBefore(p *Packet) bool {
+	var w, o wire.Packet
+	isRequest := func(p *Packet, w *wire.Packet) bool {
+		return w.Decode(p.data) == nil && w.Opcode.IsRequest() && w.Opcode.Headers()&wire.HeaderDETH == 0
+	}
+	if !isRequest(p, &w) {
 		return false
 	}
-	var o wire.Packet
 	for _, q := range s.packets[max(0, p.N-1-viewPackets) : p.N-1] {
-		if q.From == p.From && q.CopyOf == 0 && o.Decode(q.data) == nil && o.PSN == w.PSN && o.Opcode.IsRequest() && o.Opcode.Headers()&wire.HeaderDETH == 0 {
+		if q.From == p.From && q.CopyOf == 0 && isRequest(q, &o) && o.PSN == w.PSN {
 			return true
 		}
 	}

@@ -154,14 +154,15 @@ const ends = {
   cqe: (e) => e.kind === "cqe", trouble: (e) => isTrouble(e, packet), program: (e) => ["post", "receive", "poll"].includes(e.kind),
   timer: (e) => e.kind === "count" && /probe|timeout|retrans/.test(e.text), end: () => false,
 };
-const mostSteps = 1000; // a peer may wait for a receive without end
+const mostSteps = 1000, mostTime = 1500; // ms; a peer may wait for a receive without end // a peer may wait for a receive without end
 
 function run() {
   pause();
   const stop = ends[$("until").value];
   attempt(() => {
     let next;
-    for (let n = 0; n < mostSteps; n++) {
+    const begun = performance.now();
+    for (let n = 0; n < mostSteps && performance.now() - begun < mostTime; n++) {
       next = engine.step();
       view = next;
       if (next.over || next.log.some(stop)) break;
