@@ -12,7 +12,7 @@ var addressMutants = []mutant{
 	{"a port that is down loses its listeners", "rdmacm/follow.go",
 		"	if isActive(a.dev) { // of", "	if true { // of", "./rdmacm", "TestFollowAddrs"},
 	{"an address of another IP version is served", "rdmacm/bind.go",
-		"	return b.addr.Is6() && !afOnly || a.Is4() == b.addr.Is4()\n", "	return true\n", "./rdmacm", "TestFollowAddrs"},
+		"	return b.family.ib || b.addr.Is6() && !afOnly || a.Is4() == b.addr.Is4()\n", "	return true\n", "./rdmacm", "TestFollowAddrs"},
 	{"an address that is added is claimed and not listened at", "rdmacm/follow.go",
 		"	if err == nil && id.state == stateListening {\n", "	if err == nil && false {\n", "./rdmacm", "TestFollowAddrs"},
 	{"what nobody has fetched is told again", "rdmacm/channel.go",

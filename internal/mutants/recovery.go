@@ -75,7 +75,7 @@ var recoveryMutants = []mutant{
 	{"READ responses that were missed take no path that was left", transport + "multipath.go",
 		"m.read = p.Turn(m.read) }", "m.read = p.After(m.read) }", "./internal/transport", "TestPathDead"},
 	{"an atomic's answer that was missed takes the same path", transport + "reply.go",
-		"			s.repeated.read = true\n			s.responses.replay", "			s.responses.replay", "./internal/transport", "TestPathDead"},
+		"	s.repeated.read = true\n	s.responses.replay(*e, s.qp.receiver.epsn)\n", "	s.responses.replay(*e, s.qp.receiver.epsn)\n", "./internal/transport", "TestPathDead"},
 	{"a hello of three ports has no whole words", "internal/wire/ranges.go",
 		"port == 0 && i%2 == 0", "port == 0 && i >= 0", "./internal/wire", "TestHello"},
 	{"a hello that is due is taken back", transport + "hello.go",
