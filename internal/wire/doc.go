@@ -11,7 +11,10 @@
 // The opcode in the BTH says which of the extended headers are there. Their order is the one above.
 // [Secured] packets, which only our own peers exchange, hide it. All fields are big-endian, and only
 // the ICRC is little-endian. Nothing here holds state or allocates: decoders read from the caller's
-// bytes, and encoders append to the caller's slice. Every byte may come from a hostile peer, so no
+// bytes, and encoders append to the caller's slice.
+//
+// On InfiniBand's own link, which only simulations have here, an [LRH] and perhaps a [GRH] take the place of IP and UDP
+// headers, and a VCRC follows the ICRC. [SMP] and [SAMAD] are the messages of the manager of a subnet. Every byte may come from a hostile peer, so no
 // decoder panics.
 package wire
 

@@ -13,6 +13,7 @@ const (
 	ErrLength                             // not a multiple of 4 bytes long
 	ErrShortMAD                           // management datagram, or a part of one, that ends before its fields do
 	ErrIPCMVersion                        // IP CM header of another version, or for another kind of address
+	ErrLinkVersion                        // LRH or GRH of another version
 )
 
 var decodeErrors = [...]string{
@@ -24,6 +25,7 @@ var decodeErrors = [...]string{
 
 	ErrShortMAD:    "decode management datagram: it ends before its fields do",
 	ErrIPCMVersion: "decode IP CM header: version is not 0, or IP version is neither 4 nor 6",
+	ErrLinkVersion: "decode packet: version of the LRH is not 0, or that of the GRH not 6",
 }
 
 func (e DecodeError) Error() string {

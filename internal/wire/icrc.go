@@ -69,14 +69,7 @@ func NewFlow(src, dst netip.AddrPort) Flow {
 	b = binary.BigEndian.AppendUint16(b, dst.Port())
 	b = append(b, 0, 0, 0xff, 0xff) // length, checksum
 
-	// The CRC is taken byte by byte. hash/crc32 calls its implementation through a variable, for
-	// which buf would move to the heap, and an unknown peer can make a receiver come here for each
-	// packet.
-	c := ^uint32(0)
-	for _, v := range b {
-		c = shift1(c ^ uint32(v))
-	}
-	return Flow{base: ^c, label: label}
+	return Flow{base: crcOf(b), label: label}
 }
 
 // appendAddr appends the 4 or 16 bytes of a to b.
@@ -105,6 +98,9 @@ func (f *Flow) ICRC(id uint16, datagram []byte) uint32 {
 func (f *Flow) upToBTH(id uint16, n int) uint32 {
 	c := f.base ^ crcHalfBehind(uint16(n+udpSize), behindUDPLength)
 	if f.label != flowIPv4 {
+		if f.label >= flowLocal {
+			return f.upToBTHOnIB(n)
+		}
 		return c ^ crcHalfBehind(uint16(n+udpSize), behindIPv6Len)
 	}
 	c ^= crcHalfBehind(uint16(n+udpSize+ipv4Size), behindIPv4Total)
