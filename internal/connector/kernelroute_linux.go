@@ -97,7 +97,7 @@ func (c *kernelConn) connect(id *kernelID, p *Params) error {
 	err := c.c.do(uapi.CMConnect, uapi.CMConnectArg{ConnParam: userParams(p), ID: id.number})
 	if c.c.iwarp && err == syscall.ECONNREFUSED {
 		c.become("CLOSED")
-		c.report(Event{Kind: Rejected, Reason: uint16(wire.RejInvalidServiceID)})
+		go c.report(Event{Kind: Rejected, Reason: uint16(wire.RejInvalidServiceID)}) // who has called holds what the handler waits for
 		return nil
 	}
 	return err
