@@ -140,7 +140,7 @@ var tallied = []struct {
 // done adds up the send work requests of some operations.
 func (t *tally) done(ops ...verbs.Opcode) (n uint64) {
 	for _, op := range ops {
-		n += t.Completed[op]
+		n += t.Completed(op)
 	}
 	return n
 }

@@ -30,7 +30,7 @@ func (q *qp) tell() {
 		q.flushReceives()
 		q.failing.tell(q.dev, q.t.Failure())
 	}
-	if f, ok := q.t.TakeFlush(); ok {
+	if f := q.t.TakeFlush(); f != nil {
 		q.dev.background(func() { q.flush(f) })
 	}
 	for _, e := range q.t.Events() {
@@ -56,7 +56,7 @@ func (q *qp) tellState(before, state verbs.QPState) {
 }
 
 // flush carries out a FLUSH of the peer to storage, which may take as long as a disk does.
-func (q *qp) flush(f transport.Flushing) {
+func (q *qp) flush(f *transport.Flushing) {
 	err := f.Sync()
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -26,7 +26,7 @@ var attackMutants = []mutant{
 	{"a repeated READ may ask for bytes that the first one did not", transport + "reply.go",
 		"	if !s.responses.repeatsRead(&e, q.mtu) || len(p.Payload) != 0 {\n", "	if len(p.Payload) != 0 {\n", "./internal/transport", "TestForgedRepeatedRead"},
 	{"any packet shows that the peer has its connection", transport + "responder.go",
-		"	switch d := p.PSN.Diff(q.receiver.epsn); {\n	case d >= 0 && s.flushes.is:\n", "	q.receiver.established()\n	switch d := p.PSN.Diff(q.receiver.epsn); {\n	case d >= 0 && s.flushes.is:\n",
+		"	switch d := p.PSN.Diff(q.receiver.epsn); {\n	case d >= 0 && s.flushes != nil:\n", "	q.receiver.established()\n	switch d := p.PSN.Diff(q.receiver.epsn); {\n	case d >= 0 && s.flushes != nil:\n",
 		"./internal/transport", "TestEstablishedByPSN"},
 	{"a responder keeps all that comes before its turn", transport + "reorderbuffer.go",
 		"	if h.kept == maxHeld || ", "	if ", "./internal/hca", "TestPacketsAhead"},

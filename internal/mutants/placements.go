@@ -13,7 +13,7 @@ var placementMutants = []mutant{
 	{"a FLUSH that the disk refuses succeeds", transport + "placement.go",
 		"	if err != nil {\n		s.reject(localError(err))\n		return\n	}\n	q.work.Flushes++\n", "	q.work.Flushes++\n", "./internal/transport", "TestFlushEnds"},
 	{"a FLUSH of an earlier connection answers in the next one", transport + "placement.go",
-		"	if !ok || !r.responder.flushes.is || r.responder.flushes.number != f.number {\n", "	if !ok {\n", "./internal/transport", "TestFlushEnds"},
+		"	if !ok || r.responder.flushes == nil || r.responder.flushes.flush != f {\n", "	if !ok {\n", "./internal/transport", "TestFlushEnds"},
 	{"nobody asks for what was dropped behind a FLUSH", transport + "placement.go",
 		"		s.outOfOrder(f.last)\n", "		_ = f\n", "./internal/transport", "TestFlushToStorage"},
 	{"too many FLUSHes end Linux's connection", transport + "placement.go",

@@ -51,7 +51,7 @@ type Counters struct {
 
 // Work counts the work of a QP.
 type Work struct {
-	Completed [sendOps]uint64 // send work requests that succeeded, by verbs.Opcode
+	completed [sendOps]uint64 // send work requests that succeeded: see Completed
 	Received  uint64          // receives that succeeded
 
 	// Work requests that ended with another status than WCSuccess.
@@ -63,8 +63,23 @@ type Work struct {
 	WriteBytes                                    uint64 // placed by WRITEs
 }
 
-// sendOps is more than any verbs.Opcode.
-const sendOps = 16
+// sendOps is how many operations there are. Those from OpFlush on come behind opGap opcodes that none has: every QP has these
+// counters.
+const (
+	opGap   = verbs.OpFlush - verbs.OpSendWithInv - 1
+	sendOps = verbs.OpAtomicWrite - opGap + 1
+)
+
+// opIndex is the place of an operation in Work.completed.
+func opIndex(op verbs.Opcode) verbs.Opcode {
+	if op >= verbs.OpFlush {
+		op -= opGap
+	}
+	return op
+}
+
+// Completed returns how many send work requests of an operation have succeeded.
+func (w *Work) Completed(op verbs.Opcode) uint64 { return w.completed[opIndex(op)] }
 
 // Gauges are the current state of a QP.
 type Gauges struct {
@@ -109,7 +124,7 @@ func (w *Work) wrote() { w.Writes++ }
 func (w *Work) sendDone(op verbs.Opcode, status verbs.WCStatus) {
 	switch status {
 	case verbs.WCSuccess:
-		w.Completed[op]++
+		w.completed[opIndex(op)]++
 	case verbs.WCFlushErr:
 		w.SendFlushes++
 	default:

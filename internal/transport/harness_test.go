@@ -74,8 +74,8 @@ type testHost struct {
 	causes []error // of events
 	before []int   // sends that were complete at each event
 
-	disk      bool       // FLUSHes to storage take until the test calls stored
-	flushings []Flushing // under way
+	disk      bool        // FLUSHes to storage take until the test calls stored
+	flushings []*Flushing // under way
 }
 
 // stored ends the oldest FLUSH to storage that is under way.
@@ -236,8 +236,8 @@ func (h *testHost) postRecv(id uint64, sg ...verbs.SGE) {
 // collect takes the QP's outputs, as a device does after each call.
 func (h *testHost) collect() {
 	for {
-		f, ok := h.qp.TakeFlush()
-		if !ok {
+		f := h.qp.TakeFlush()
+		if f == nil {
 			break
 		}
 		if h.disk {

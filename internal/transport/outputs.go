@@ -9,11 +9,8 @@ import (
 type outputs struct {
 	done        []queue.CQE
 	events      []Event
+	flushDue    bool // TakeFlush has one
 	established bool
-
-	flushing    Flushing // that TakeFlush returns
-	hasFlushing bool
-	flushCount  uint64 // FLUSHes to storage
 	// drainReported says, in SQD, that the event of the drained send queue was raised.
 	drainReported bool
 }
@@ -31,7 +28,7 @@ const keepCompletions = 256
 // HasNews reports whether a caller that has seen a state has something to take: completions, events, or another
 // state. In the error state it always says so.
 func (q *QP) HasNews(seen verbs.QPState) bool {
-	return len(q.done) > 0 || len(q.events) > 0 || q.hasFlushing || q.attr.State != seen || seen == verbs.QPStateErr
+	return len(q.done) > 0 || len(q.events) > 0 || q.flushDue || q.attr.State != seen || seen == verbs.QPStateErr
 }
 
 // Completions returns the completions that were made since the last call, in their order: those of the send queue

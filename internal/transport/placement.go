@@ -15,18 +15,14 @@ import (
 // flushUnderWay is a FLUSH whose data are on the way to a file. The requests behind it wait: they must not be executed
 // before it, and their peer repeats those for which there is no room.
 type flushUnderWay struct {
-	is      bool
-	number  uint64   // of the FLUSH among those of this QP
+	flush   *Flushing
 	psn     wire.PSN // of the FLUSH
 	dropped bool     // packets behind it were dropped, the last one with the PSN last
 	last    wire.PSN
 }
 
 // Flushing is a FLUSH to storage that the caller of the QP is to carry out: see QP.TakeFlush.
-type Flushing struct {
-	span   mem.Span
-	number uint64
-}
+type Flushing struct{ span mem.Span }
 
 // Sync stores the data in their file. It may take as long as a disk does, so it is called without the QP's lock.
 func (f *Flushing) Sync() error {
@@ -35,24 +31,22 @@ func (f *Flushing) Sync() error {
 	return err
 }
 
-// TakeFlush returns a FLUSH to storage that has come, once. The caller calls its Sync, in any goroutine, and then Flushed.
-func (q *QP) TakeFlush() (f Flushing, ok bool) {
-	f, ok = q.flushing, q.hasFlushing
-	q.flushing, q.hasFlushing = Flushing{}, false
-	return f, ok
+// TakeFlush returns a FLUSH to storage that has come, once, or nil. The caller calls its Sync, in any goroutine, and then Flushed.
+func (q *QP) TakeFlush() *Flushing {
+	if !q.flushDue {
+		return nil
+	}
+	q.flushDue = false
+	return q.service.(*rc).responder.flushes.flush
 }
 
-// askFlush has the caller carry out a FLUSH of a span to storage, and returns its number.
-func (q *QP) askFlush(s mem.Span) uint64 {
-	q.flushCount++
-	q.flushing, q.hasFlushing = Flushing{span: s, number: q.flushCount}, true
-	return q.flushCount
-}
+// askFlush has the caller carry out the FLUSH to storage that is under way.
+func (q *QP) askFlush() { q.flushDue = true }
 
 // Flushed tells the QP that Sync has returned err. A FLUSH of a QP that has been reset since changes nothing.
-func (q *QP) Flushed(f Flushing, err error) {
+func (q *QP) Flushed(f *Flushing, err error) {
 	r, ok := q.service.(*rc)
-	if !ok || !r.responder.flushes.is || r.responder.flushes.number != f.number {
+	if !ok || r.responder.flushes == nil || r.responder.flushes.flush != f {
 		return
 	}
 	r.responder.flushed(err)
@@ -103,7 +97,8 @@ func (s *responder) flush(p *wire.Packet) *refusal {
 		q.work.Flushes++
 		return nil
 	}
-	s.flushes = flushUnderWay{is: true, number: q.askFlush(span), psn: p.PSN}
+	s.flushes = &flushUnderWay{flush: &Flushing{span}, psn: p.PSN}
+	q.askFlush()
 	s.sackDue(p.PSN, false)
 	return later
 }
@@ -111,7 +106,7 @@ func (s *responder) flush(p *wire.Packet) *refusal {
 // flushed goes on behind a FLUSH to storage.
 func (s *responder) flushed(err error) {
 	q, f := s.qp, s.flushes
-	s.flushes = flushUnderWay{}
+	s.flushes = nil
 	if !q.receives() {
 		return
 	}
@@ -146,7 +141,7 @@ func (s *responder) waits(p *wire.Packet) {
 		return
 	}
 	s.qp.counters.OutOfOrder++
-	if f := &s.flushes; !f.dropped || f.last.Less(p.PSN) {
+	if f := s.flushes; !f.dropped || f.last.Less(p.PSN) {
 		f.dropped, f.last = true, p.PSN
 	}
 }

@@ -113,7 +113,7 @@ func (q *QP) Attr() verbs.QPAttr {
 }
 
 func (q *QP) reset() {
-	if f, ok := q.TakeFlush(); ok {
+	if f := q.TakeFlush(); f != nil {
 		f.span.Release()
 	}
 	q.attr = verbs.QPAttr{State: verbs.QPStateReset}

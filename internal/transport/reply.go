@@ -147,7 +147,7 @@ func (s *responder) transmit(now time.Duration, buf []byte) int {
 		q.counters.SentSequenceNAKs++
 		p.AETH = wire.AETH{Syndrome: wire.SyndromeNAK(wire.NAKSequenceError), MSN: s.msn}
 		s.refused = true
-	case r.kind == sackReply && (s.reorder.n > 0 || s.flushes.is):
+	case r.kind == sackReply && (s.reorder.n > 0 || s.flushes != nil):
 		return s.sendSACK(p, r, buf)
 	case r.kind == fatalReply, r.kind == rnrReply && epsn == r.psn:
 		p.PSN = r.psn
@@ -187,7 +187,7 @@ func (s *responder) sendSACK(p *wire.Packet, r reply, buf []byte) int {
 	p.Opcode, p.PSN, p.AETH = wire.RCAckRanges, epsn, s.ack()
 	n := len(p.AppendHeaders(buf[:0]))
 	what := wire.Ranges{Latest: r.psn, Again: r.duplicate, Bits: s.reorder.ranges(epsn)}
-	if s.flushes.is {
+	if s.flushes != nil {
 		what.Bits[0] |= 1 // it has come: the peer need not repeat it
 	}
 	return finish(buf, len(what.AppendTo(buf[:n])), 0)

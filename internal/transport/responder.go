@@ -21,7 +21,7 @@ type responder struct {
 	// afterResponse says that the request before epsn has a response of its own, as a READ has. Only that may bear its PSN.
 	afterResponse bool
 	repeated      repeatedSince
-	flushes       flushUnderWay
+	flushes       *flushUnderWay // nil: none is
 
 	reply     reply
 	responses responses
@@ -42,7 +42,7 @@ func (s *responder) resize() { s.responses.resize(s.qp.attr.MaxDestRDAtomic) }
 func (s *responder) handle(p *wire.Packet) {
 	q := s.qp
 	switch d := p.PSN.Diff(q.receiver.epsn); {
-	case d >= 0 && s.flushes.is:
+	case d >= 0 && s.flushes != nil:
 		s.waits(p)
 		return
 	case d > 0 && s.holdsOutOfOrder():

@@ -43,7 +43,7 @@ func (s *responder) setGapTimer(now time.Duration, moved bool) {
 // gapTimedOut takes the gap for a loss, unless a NAK for the same PSN was sent.
 func (s *responder) gapTimedOut() {
 	s.gapTimer = Never
-	if s.flushes.is { // nothing is missing
+	if s.flushes != nil { // nothing is missing
 		return
 	}
 	s.outOfOrder(s.qp.receiver.epsn)

@@ -2,6 +2,7 @@ package cmtest_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -41,7 +42,8 @@ func TestReplayProgram(t *testing.T) {
 	})
 }
 
-// replay runs TestReplayProgram and returns its capture.
+// replay runs TestReplayProgram and returns its capture, without the records of the devices: those name addresses of memory,
+// which differ from process to process.
 func replay(t *testing.T, seed uint64) []byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "packets.pcapng")
@@ -54,7 +56,27 @@ func replay(t *testing.T, seed uint64) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return capture
+	return packetsOf(t, capture)
+}
+
+// packetsOf returns the blocks of a capture (pcapng) that are not for local use.
+func packetsOf(t *testing.T, capture []byte) (rest []byte) {
+	t.Helper()
+	const localUse = 1 << 31 // of a block's type
+	for len(capture) > 0 {
+		if len(capture) < 8 {
+			t.Fatal("the capture ends inside a block")
+		}
+		n := binary.LittleEndian.Uint32(capture[4:])
+		if n < 12 || uint64(n) > uint64(len(capture)) {
+			t.Fatalf("a block of %d bytes, and %d are left", n, len(capture))
+		}
+		if binary.LittleEndian.Uint32(capture)&localUse == 0 {
+			rest = append(rest, capture[:n]...)
+		}
+		capture = capture[n:]
+	}
+	return rest
 }
 
 // With the same seed the connection manager sends the same bytes at the same times, repetitions of what

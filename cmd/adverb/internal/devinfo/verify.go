@@ -30,7 +30,7 @@ var Verify = &cli.Command{
 		{Short: 'i', Long: "ib-port", Arg: "<port>", Help: "port of the device (default 1)", Check: clib.DecimalWithin(1, math.MaxUint8)},
 		{Short: 'g', Long: "gid-idx", Arg: "<num>", Help: "index in its GID table (default that of an IPv4 address over RoCE v2, or 0)", Check: clib.DecimalWithin(0, math.MaxInt32)},
 		{Short: 'p', Long: "port", Arg: "<port>", Help: fmt.Sprintf("TCP port of the peer (default %d)", verifyPort), Check: clib.DecimalWithin(1, math.MaxUint16)},
-		{Long: "mlid", Arg: "<lid>", Help: "LID of multicast groups on InfiniBand, decimal, which the subnet manager has given (default none)", Check: clib.DecimalWithin(0xc000, 0xfffe)},
+		{Long: "mlid", Arg: "<lid>", Help: "LID of multicast groups on InfiniBand, by the subnet manager, decimal (default none)", Check: clib.DecimalWithin(0xc000, 0xfffe)},
 		{Long: "run", Arg: "<regexp>", Help: "cases whose names match (default all)"},
 		{Long: "skip", Arg: "<regexp>", Help: "but not those whose names match"},
 		redactFlag,
