@@ -20,6 +20,22 @@ func TestConformanceSecured(t *testing.T) {
 	})
 }
 
+// TestConformanceRoCEv1 runs the suite by GIDs of RoCEv1.
+func TestConformanceRoCEv1(t *testing.T) {
+	for name, index := range map[string]int{"IPv4": 0, "IPv6": 1, "LinkLocal": 2} {
+		t.Run(name, func(t *testing.T) {
+			verbstest.Run(t, verbstest.Config{
+				Open: func(t testing.TB) (a, b *verbs.Device) {
+					net := rdmatest.New(t, rdmatest.Config{RoCEv1: true})
+					return net.Device(), net.Device()
+				},
+				GIDIndex: index,
+				Require:  verbstest.All,
+			})
+		})
+	}
+}
+
 // TestConformance runs the suite of package verbstest over the simulated network, by IPv4 and by IPv6.
 func TestConformance(t *testing.T) {
 	for name, index := range map[string]int{"IPv4": 0, "IPv6": 1} {

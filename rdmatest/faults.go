@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/fault"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -70,7 +71,11 @@ func (n *Network) Heal(a, b *verbs.Device) { n.eachPair(a, b, n.sim.Heal) }
 func (n *Network) eachPair(a, b *verbs.Device, do func(x, y netip.Addr)) {
 	for _, x := range gids(n.t, a) {
 		for _, y := range gids(n.t, b) {
-			if x.GID.Addr().Is4() == y.GID.Addr().Is4() {
+			switch {
+			case x.Type != y.Type || x.GID.Addr().Is4() != y.GID.Addr().Is4():
+			case x.Type == verbs.GIDTypeRoCEv1:
+				do(link.V1(x.GID.Addr()), link.V1(y.GID.Addr()))
+			default:
 				do(x.GID.Addr(), y.GID.Addr())
 			}
 		}

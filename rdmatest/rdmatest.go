@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/hca"
+	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/internal/mem"
@@ -67,12 +68,18 @@ type Config struct {
 	MarkCEAbove int
 
 	MTU int // of the network, in bytes; 0 is 9000, which gives an RDMA MTU of 4096
+
+	// RoCEv1 gives each device GIDs of RoCEv1 too, before those of RoCEv2, so that packets are RoCEv1's unless a GID index
+	// says otherwise. GIDs 0 and 1 are the two addresses, 2 is the link-local GID of the MAC address, and 3 and 4 are
+	// the addresses again, of RoCEv2. Package rdmacm connects by RoCEv1 then.
+	RoCEv1 bool
 }
 
 // Network is a network in memory.
 type Network struct {
 	t    testing.TB
 	seed uint64
+	v1   bool      // devices have GIDs of RoCEv1
 	zero time.Time // of traces
 	sim  *sim.Network
 
@@ -91,7 +98,7 @@ func New(t testing.TB, config ...Config) *Network {
 	if c.Seed == 0 {
 		c.Seed = linktest.DrawSeed(t)
 	}
-	n := &Network{t: t, seed: c.Seed, zero: time.Now(), sim: sim.New(sim.Config{
+	n := &Network{t: t, seed: c.Seed, v1: c.RoCEv1, zero: time.Now(), sim: sim.New(sim.Config{
 		Seed: c.Seed, Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt,
 		Delay: c.Delay, Jitter: c.Jitter, MarkCE: c.MarkCE, Rate: c.Rate, MarkCEAbove: c.MarkCEAbove, MTU: c.MTU,
 	})}
@@ -134,12 +141,32 @@ func (n *Network) Device() *verbs.Device {
 		n.t.Fatalf("rdmatest: %v", err)
 	}
 	c.Middleware, c.Closers, c.Journal = shown.Middleware, shown.Closers, shown.Journal
-	dev.Device, err = hca.Open(n.sim.Netdev(name, v4, v6), c)
+	netdev := n.sim.Netdev(name)
+	if n.v1 {
+		n.addV1(netdev, v4, v6)
+	}
+	netdev.AddAddr(v4)
+	netdev.AddAddr(v6)
+	dev.Device, err = hca.Open(netdev, c)
 	if err != nil {
 		n.t.Fatalf("rdmatest: %v", err)
 	}
 	n.t.Cleanup(func() { dev.Close() })
 	return verbs.NewDevice(dev)
+}
+
+// addV1 gives a network interface the GIDs of RoCEv1.
+func (n *Network) addV1(netdev *sim.Netdev, addrs ...netip.Addr) {
+	s, err := netdev.State()
+	if err != nil {
+		n.t.Fatalf("rdmatest: %v", err)
+	}
+	for _, a := range addrs {
+		netdev.AddAddr(link.V1(a))
+	}
+	if own, ok := link.LinkLocalV1(s.HardwareAddr); ok {
+		netdev.AddAddr(own)
+	}
 }
 
 // device is a device of a Network.

@@ -155,6 +155,12 @@ func (pd *PD) CreateAHFromWC(port int, wc *WC, grh []byte) (*AH, error) {
 	return pd.CreateAH(attr)
 }
 
+// The field of a GRH that says what follows: of RoCEv2 it is UDP, else a BTH.
+const (
+	grhNextHeaderAt  = 6
+	grhNextHeaderBTH = 0x1b
+)
+
 // AHAttrFromWC returns the path back to the sender of a UD message (ibv_init_ah_from_wc). wc is
 // the receive's completion, port the port that it came in by, and grh the start of the buffer that
 // received it: at least GRHSize bytes if wc has WCFlagGRH. On RoCE every UD receive has it. On
@@ -191,6 +197,7 @@ func (d *Device) ahAttrFromWC(port int, wc *WC, grh []byte) (AHAttr, error) {
 		a.SL = 0 // the completion has the header's type there
 	}
 	var local GID
+	typ := GIDTypeRoCEv2
 	if ip := grh[20:GRHSize]; ip[0] == 0x45 && grh[0]>>4 != 6 {
 		a.DGID = GIDFromAddr(netip.AddrFrom4([4]byte(ip[12:])))
 		local = GIDFromAddr(netip.AddrFrom4([4]byte(ip[16:])))
@@ -199,13 +206,16 @@ func (d *Device) ahAttrFromWC(port int, wc *WC, grh []byte) (AHAttr, error) {
 		a.DGID, local = GID(grh[8:24]), GID(grh[24:40])
 		a.TrafficClass = grh[0]<<4 | grh[1]>>4
 		a.FlowLabel = uint32(grh[1]&0xf)<<16 | uint32(grh[2])<<8 | uint32(grh[3])
+		if grh[grhNextHeaderAt] == grhNextHeaderBTH {
+			typ = GIDTypeRoCEv1 // or InfiniBand, where all GIDs are of one type
+		}
 	}
 	es, err := d.GIDs(port)
 	if err != nil {
 		return AHAttr{}, err
 	}
 	// The destination of a multicast message is no GID of ours. Any GID of its IP version will do. A card has each GID
-	// twice, for RoCE v1 and v2, and messages of v1 have become rare.
+	// twice, for RoCE v1 and v2.
 	best := 0
 	for _, e := range es {
 		fit := 0
@@ -214,7 +224,7 @@ func (d *Device) ahAttrFromWC(port int, wc *WC, grh []byte) (AHAttr, error) {
 		} else if e.GID.Addr().Is4() == a.DGID.Addr().Is4() {
 			fit = 2
 		}
-		if fit > 0 && e.Type != GIDTypeRoCEv1 {
+		if fit > 0 && e.Type == typ {
 			fit++
 		}
 		if fit > best {

@@ -346,6 +346,11 @@ func TestAHAttrFromWC(t *testing.T) {
 	if a, err := d.AHAttrFromWC(1, &wc, grh); err != nil || a != want {
 		t.Errorf("where each GID is there twice: %+v, %v, want that of RoCE v2, %+v", a, err, want)
 	}
+	want.SGIDIndex, grh[6] = 2, 0x1b // a BTH follows, not UDP
+	if a, err := d.AHAttrFromWC(1, &wc, grh); err != nil || a != want {
+		t.Errorf("of a message of RoCE v1: %+v, %v, want its GID, %+v", a, err, want)
+	}
+	grh[6] = 17
 	copy(grh[24:], "\xff\x02") // a multicast message: any GID of its IP version
 	if a, err := d.AHAttrFromWC(1, &wc, grh); err != nil || a.SGIDIndex%2 != 1 {
 		t.Errorf("of a multicast message: %+v, %v, want a GID of RoCE v2", a, err)

@@ -3,8 +3,10 @@ package connector
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"syscall"
 
+	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -58,7 +60,7 @@ func CheckAddr(dev *verbs.Device, addr netip.Addr) error {
 	if c, ok := carrierOf(dev); ok {
 		return checkAddr(dev, c, addr)
 	}
-	_, err := gidIndex(dev, addr)
+	_, _, err := chosen(dev, addr)
 	return err
 }
 
@@ -73,13 +75,14 @@ func PortOf(dev *verbs.Device, addr netip.Addr) int {
 }
 
 // GIDs returns the addresses that the GIDs of a device stand for from which it can connect by AF_IB: those of InfiniBand,
-// or of RoCE v2.
+// or of RoCE.
 func GIDs(dev *verbs.Device) (addrs []netip.Addr, err error) {
 	err = eachPort(dev, func(port int) error {
 		es, err := dev.GIDs(port)
+		usual := gidType(dev, port)
 		for _, e := range es {
-			if e.Type == gidType(dev, port) {
-				addrs = append(addrs, e.GID.Addr())
+			if addr := e.GID.Addr(); e.Type == usual || usual == verbs.GIDTypeRoCEv2 && e.Type == verbs.GIDTypeRoCEv1 && !slices.Contains(addrs, addr) {
+				addrs = append(addrs, addr)
 			}
 		}
 		return err
@@ -97,7 +100,7 @@ func gidType(dev *verbs.Device, port int) verbs.GIDType {
 
 // portWithGID returns the port of a device that has the GID of an address. It fails with ENODEV.
 func portWithGID(dev *verbs.Device, addr netip.Addr) (place, error) {
-	for _, typ := range []verbs.GIDType{verbs.GIDTypeRoCEv2, verbs.GIDTypeIB} {
+	for _, typ := range []verbs.GIDType{verbs.GIDTypeRoCEv2, verbs.GIDTypeIB, verbs.GIDTypeRoCEv1} {
 		if at, err := portAt(dev, addr, typ); err != nil || at.port > 0 {
 			return at, err
 		}
@@ -117,15 +120,27 @@ func CheckGID(dev *verbs.Device, addr netip.Addr) error {
 	return err
 }
 
-// gidIndex returns where an address stands in a device's GID table, or ENODEV.
-func gidIndex(dev *verbs.Device, addr netip.Addr) (int, error) { return gidAt(dev, DevicePort, addr) }
-
-// gidAt is gidIndex for a port of the device.
-func gidAt(dev *verbs.Device, port int, addr netip.Addr) (int, error) {
-	return gidOf(dev, port, addr, verbs.GIDTypeRoCEv2)
+// gidIndex returns where an address stands in a device's GID table, or ENODEV: the address of a connection or its MADs,
+// which tells RoCEv1 from RoCEv2.
+func gidIndex(dev *verbs.Device, addr netip.Addr) (int, error) {
+	typ := verbs.GIDTypeRoCEv2
+	if link.IsV1(addr) {
+		typ = verbs.GIDTypeRoCEv1
+	}
+	return gidOf(dev, DevicePort, addr, typ)
 }
 
-// gidOf is gidAt for GIDs of a type.
+// chosen returns where a device's GID table first has an address, and the address as connections from there have it: of
+// RoCEv1 if that entry is. So the order of the table chooses how a device connects, as default_roce_mode does on Linux.
+func chosen(dev *verbs.Device, addr netip.Addr) (int, netip.Addr, error) {
+	v2, err := gidOf(dev, DevicePort, addr, verbs.GIDTypeRoCEv2)
+	if v1, errV1 := gidOf(dev, DevicePort, addr, verbs.GIDTypeRoCEv1); errV1 == nil && (err != nil || v1 < v2) {
+		return v1, link.V1(addr), nil
+	}
+	return v2, addr, err
+}
+
+// gidOf returns where an address stands in the GID table of a device's port with a type, or ENODEV.
 func gidOf(dev *verbs.Device, port int, addr netip.Addr, typ verbs.GIDType) (int, error) {
 	attr, err := dev.QueryPort(port)
 	if err != nil {

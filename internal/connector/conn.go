@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/cm"
+	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -25,6 +26,7 @@ type ibConn struct {
 	sgid          int // of the QP's device; guarded by c.mu from Serve on
 	local, remote netip.AddrPort
 	path          cm.Path
+	v1            bool       // the packets are those of RoCEv1
 	route         PathRecord // of Route
 
 	// In the machine: one of the two, from Connect or from the request on.
@@ -75,18 +77,18 @@ const multicastQPN = 0xffffff
 
 // NewConn makes an end of a connection from an address of the device. handle takes its events.
 func (c *ibConnector) NewConn(from Name, handle func(Event)) (Conn, error) {
-	sgid, err := gidIndex(c.dev, from.Addr)
+	sgid, local, err := chosen(c.dev, from.Addr)
 	if err != nil {
 		return nil, err
 	}
-	return &ibConn{c: c, ps: from.PS, handle: handle, sgid: sgid, psn: c.newPSN()}, nil
+	return &ibConn{c: c, ps: from.PS, handle: handle, sgid: sgid, psn: c.newPSN(), v1: link.IsV1(local)}, nil
 }
 
 // Serve says on which device the QP is. Without the call it is the connector's. Another Open of the same device
 // may have the address of this end elsewhere in its GID table. Serve fails with ENODEV if that table does not
 // have it.
 func (c *ibConn) Serve(dev *verbs.Device, from netip.Addr) error {
-	sgid, err := gidIndex(dev, from)
+	sgid, err := gidIndex(dev, c.like(from))
 	if err != nil {
 		return err
 	}
@@ -94,6 +96,14 @@ func (c *ibConn) Serve(dev *verbs.Device, from netip.Addr) error {
 	defer c.c.mu.Unlock()
 	c.sgid = sgid
 	return nil
+}
+
+// like returns an address as the connection's packets have it.
+func (c *ibConn) like(a netip.Addr) netip.Addr {
+	if c.v1 {
+		return link.V1(a)
+	}
+	return a.WithZone("")
 }
 
 // newPSN draws the PSN at which a peer is to begin.
@@ -119,10 +129,10 @@ type Call struct {
 // For UD it asks which QP serves the peer's port. Then Found, NotFound or Unreachable follows.
 func (c *ibConn) Connect(call *Call) error {
 	c.local, c.remote = call.Local, call.Remote
-	c.path = cm.Path{Local: call.Local.Addr().WithZone(""), Remote: call.Remote.Addr().WithZone(""), TrafficClass: call.TOS}
+	c.path = cm.Path{Local: c.like(call.Local.Addr()), Remote: c.like(call.Remote.Addr()), TrafficClass: call.TOS}
 	service, data := call.Service, call.Params.PrivateData
 	if !call.IB {
-		header := wire.IPCMHeader{Src: c.path.Local, Dst: c.path.Remote, SrcPort: call.Local.Port()}
+		header := wire.IPCMHeader{Src: call.Local.Addr().WithZone(""), Dst: call.Remote.Addr().WithZone(""), SrcPort: call.Local.Port()}
 		data = append(header.AppendTo(nil), data...)
 		service = wire.RDMAServiceID(uint16(c.ps), c.remote.Port())
 	}
@@ -139,7 +149,7 @@ func (c *ibConn) Connect(call *Call) error {
 		return err
 	}
 	usual := call.mtu(attr.ActiveMTU)
-	mtu := knownMTUs.limit(time.Now(), c.c.dev, c.path.Remote.Unmap(), usual)
+	mtu := knownMTUs.limit(time.Now(), c.c.dev, link.GIDAddr(c.path.Remote), usual)
 	params := cm.ConnectParams{
 		Service: service,
 		Params:  c.params(call.Params),

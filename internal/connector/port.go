@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/cm"
+	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -53,7 +54,7 @@ type ibPort struct {
 
 // Serve opens an address of the device. It fails with the link's error where the device cannot receive at it.
 func (c *ibConnector) Serve(addr netip.Addr) error {
-	sgid, err := gidIndex(c.dev, addr)
+	sgid, _, err := chosen(c.dev, addr)
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (c *ibConnector) Serve(addr netip.Addr) error {
 // Claim takes a port. It fails with EADDRINUSE and verbs.ErrBusy while somebody else has it in another way, and with the
 // link's error where the device cannot receive at the address.
 func (c *ibConnector) Claim(name Name, shared bool) (Port, error) {
-	sgid, err := gidIndex(c.dev, name.Addr)
+	sgid, _, err := chosen(c.dev, name.Addr)
 	if err != nil {
 		return nil, err
 	}
@@ -189,10 +190,10 @@ func (p *ibPort) read(ev *cm.Event) (*Request, refusal) {
 	if ev.SIDR != nil {
 		data = ev.PrivateData
 	}
-	remote := netip.AddrPortFrom(ev.Path.Remote, 0) // of IB nobody says from which service
+	remote := netip.AddrPortFrom(link.GIDAddr(ev.Path.Remote), 0) // of IB nobody says from which service
 	if !p.name.IB {
 		h, err := wire.DecodeIPCMHeader(data)
-		if err != nil || h.Dst.Unmap() != ev.Path.Local {
+		if err != nil || h.Dst.Unmap() != link.GIDAddr(ev.Path.Local) {
 			// The request is not for IP addresses, or not for ours. Linux answers so.
 			return nil, refusal{reason: wire.RejConsumerDefined}
 		}
@@ -205,9 +206,10 @@ func (p *ibPort) read(ev *cm.Event) (*Request, refusal) {
 	}
 	conn := &ibConn{
 		c: p.c, ps: p.name.PS, sgid: sgid, psn: p.c.newPSN(),
-		local:  netip.AddrPortFrom(ev.Path.Local, p.name.Port),
+		local:  netip.AddrPortFrom(link.GIDAddr(ev.Path.Local), p.name.Port),
 		remote: remote,
 		path:   ev.Path,
+		v1:     link.IsV1(ev.Path.Local),
 	}
 	r := &Request{Conn: conn, Type: verbs.QPTypeUD, Local: conn.local, Remote: conn.remote, TOS: ev.Path.TrafficClass}
 	if ev.SIDR == nil {

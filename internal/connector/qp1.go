@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/adverb-rdma/adverb/internal/cm"
+	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -135,6 +136,10 @@ func (q *qp1) take(wc *verbs.WC) (path cm.Path, mad []byte, err error) {
 func pathOf(grh []byte) cm.Path {
 	if ip := grh[verbs.GRHSize-20:]; ip[0] == 0x45 && grh[0]>>4 != 6 {
 		return cm.Path{Local: netip.AddrFrom4([4]byte(ip[16:])), Remote: netip.AddrFrom4([4]byte(ip[12:])), TrafficClass: ip[1]}
+	}
+	var d link.Datagram
+	if link.DecodeGRH(grh, &d) {
+		return cm.Path{Local: d.Dst.Addr(), Remote: d.Src.Addr(), TrafficClass: d.TrafficClass}
 	}
 	return cm.Path{
 		Local:  netip.AddrFrom16([16]byte(grh[24:])).Unmap(),

@@ -70,12 +70,16 @@ const (
 	ipv4DontFrag = 0x40
 )
 
-// putGRH writes the 40 bytes before the payload in the buffer of a UD receive: the packet's IPv6
+// putGRH writes the 40 bytes before the payload in the buffer of a UD receive: the packet's GRH, its IPv6
 // header or, in the last 20 bytes, its IPv4 header (IBTA §A17.4.5.2). A UDP socket does not tell the
 // identification and the hop limit, so these fields are made up.
 func putGRH(b *[verbs.GRHSize]byte, d *link.Datagram, payload int) {
 	clear(b[:])
 	src, dst := d.Src.Addr(), d.Dst.Addr()
+	if d.Src.Port()|d.Dst.Port() == link.PortV1 {
+		link.AppendGRH(b[:0], d, payload)
+		return
+	}
 	if !src.Is4() {
 		b[0] = 6<<4 | d.TrafficClass>>4
 		b[1] = d.TrafficClass<<4 | uint8(d.FlowLabel>>16)

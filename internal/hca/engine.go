@@ -100,7 +100,7 @@ func (d *Device) openEngine(s *shard, addr netip.Addr) (*engine, error) {
 	e.endNap = make(chan struct{}, 1)
 	e.timers.next.Store(never)
 	e.polls.expect(0)
-	if s.Inbox != nil {
+	if s.Inbox != nil && !link.IsV1(addr) {
 		if e.near.inbox = s.Inbox(addr); e.near.inbox != nil {
 			e.near.inbox.OnAsk(e.answerAsk)
 			e.near.inbox.OnRecords(e.attend, e.link.Wake)

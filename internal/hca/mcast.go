@@ -22,12 +22,21 @@ type groups struct {
 	any atomic.Bool // there are groups: for those that send
 }
 
-// group is a multicast group. One engine has joined it, so that each datagram comes once.
+// group is a multicast group. One engine has joined it, so that each datagram comes once, and one of RoCEv1 where the
+// device has such GIDs.
 type group struct {
+	joined []member
+	qps    []*qp
+}
+
+// member is an engine that has joined a group.
+type member struct {
 	eng  *engine
-	qps  []*qp
 	away bool // the engine's address has been away since the engine joined
 }
+
+// of returns the address of a group for the engine.
+func (m *member) of(group netip.Addr) netip.Addr { return link.Like(m.eng.addr, group) }
 
 // AttachMcast implements verbs.ProviderQP.
 func (q *qp) AttachMcast(gid verbs.GID) error {
@@ -50,18 +59,14 @@ func (g *groups) attach(addr netip.Addr, q *qp) error {
 	case gr == nil && len(g.by) >= maxMcastGrp:
 		return verbs.Errorf(verbs.ErrLimit, "QPs of the device are in %d groups (max_mcast_grp): detach from some", maxMcastGrp)
 	case gr == nil:
-		e, err := q.dev.multicastEngine(addr)
+		m, err := q.dev.join(addr, false)
 		if err != nil {
 			return err
 		}
-		err = link.Join(e.link, addr)
-		if errors.Is(err, errors.ErrUnsupported) {
-			return verbs.Errorf(verbs.ErrUnsupported, "%w", err)
+		gr = &group{joined: []member{m}}
+		if m, err = q.dev.join(addr, true); err == nil { // another program may have RoCEv1's address
+			gr.joined = append(gr.joined, m)
 		}
-		if err != nil {
-			return err
-		}
-		gr = &group{eng: e}
 		if g.by == nil {
 			g.by = map[netip.Addr]*group{}
 		}
@@ -109,7 +114,9 @@ func (g *groups) remove(addr netip.Addr, q *qp) bool {
 	}
 	gr.qps = slices.DeleteFunc(slices.Clone(gr.qps), func(o *qp) bool { return o == q })
 	if len(gr.qps) == 0 {
-		link.Leave(gr.eng.link, addr)
+		for _, m := range gr.joined {
+			link.Leave(m.eng.link, m.of(addr))
+		}
 		delete(g.by, addr)
 		g.any.Store(len(g.by) > 0)
 	}
@@ -122,12 +129,15 @@ func (g *groups) rejoin(addrs []netip.Addr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, addr := range slices.SortedFunc(maps.Keys(g.by), netip.Addr.Compare) { // so that simulations replay
-		gr := g.by[addr]
-		if !slices.Contains(addrs, gr.eng.addr) {
-			gr.away = true
-		} else if gr.away {
-			link.Leave(gr.eng.link, addr)
-			gr.away = link.Join(gr.eng.link, addr) != nil // then the next change of the interface is another try
+		joined := g.by[addr].joined
+		for i := range joined {
+			m := &joined[i]
+			if !slices.Contains(addrs, m.eng.addr) {
+				m.away = true
+			} else if m.away {
+				link.Leave(m.eng.link, m.of(addr))
+				m.away = link.Join(m.eng.link, m.of(addr)) != nil // then the next change of the interface is another try
+			}
 		}
 	}
 }
@@ -144,8 +154,12 @@ func (g *groups) attached(q *qp) bool {
 	return false
 }
 
-// members returns the QPs of a group.
-func (g *groups) members(addr netip.Addr) []*qp {
+// members returns the QPs of the group that a datagram is for.
+func (g *groups) members(d *link.Datagram) []*qp {
+	addr := d.Dst.Addr()
+	if d.Dst.Port() == link.PortV1 {
+		addr = link.GIDAddr(addr)
+	}
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	if gr := g.by[addr]; gr != nil {
@@ -187,19 +201,39 @@ func (g *groups) engineOf(addr netip.Addr) *engine {
 	}
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	if gr := g.by[addr]; gr != nil {
-		return gr.eng
+	gr := g.by[link.GIDAddr(addr)]
+	if gr == nil {
+		return nil
+	}
+	for _, m := range gr.joined {
+		if m.of(link.GIDAddr(addr)) == addr {
+			return m.eng
+		}
 	}
 	return nil
 }
 
+// join has an engine join a group, of RoCEv1 if v1.
+func (d *Device) join(group netip.Addr, v1 bool) (member, error) {
+	e, err := d.multicastEngine(group, v1)
+	if err != nil {
+		return member{}, err
+	}
+	m := member{eng: e}
+	err = link.Join(e.link, m.of(group))
+	if errors.Is(err, errors.ErrUnsupported) {
+		return m, verbs.Errorf(verbs.ErrUnsupported, "%w", err)
+	}
+	return m, err
+}
+
 // multicastEngine returns the engine that joins a group: the one of the first address of the group's
 // IP version.
-func (d *Device) multicastEngine(group netip.Addr) (*engine, error) {
+func (d *Device) multicastEngine(group netip.Addr, v1 bool) (*engine, error) {
 	var first error
 	for i := range gidTableLen {
 		addr, err := d.port.addr(i)
-		if err != nil || addr.Is4() != group.Is4() {
+		if err != nil || link.IsV1(addr) != v1 || link.GIDAddr(addr).Is4() != group.Is4() {
 			continue
 		}
 		e, err := d.engine(d.shards[0], addr)

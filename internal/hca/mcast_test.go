@@ -89,7 +89,7 @@ func TestMulticastGroups(t *testing.T) {
 	e.must(e.qp.AttachMcast(gid(1)))
 	groups := &e.hca().groups
 	for i := 2; i < attr.MaxMcastGrp; i++ { // as if by AttachMcast: to join so many takes long
-		groups.by[addr(i)] = &group{eng: groups.by[addr(0)].eng}
+		groups.by[addr(i)] = &group{joined: groups.by[addr(0)].joined}
 	}
 	if err := e.qp.AttachMcast(gid(attr.MaxMcastGrp)); !errors.Is(err, verbs.ErrLimit) {
 		t.Errorf("one group more than max_mcast_grp, which is %d: got error %v, want %v", attr.MaxMcastGrp, err, verbs.ErrLimit)
@@ -126,7 +126,7 @@ func TestMulticastClose(t *testing.T) {
 	if err := q.AttachMcast(verbs.GIDFromAddr(addr)); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("attached after Close: got error %v, want %v", err, verbs.ErrClosed)
 	}
-	if n := len(groups.members(addr)); n != 1 {
+	if n := len(groups.members(&link.Datagram{Dst: netip.AddrPortFrom(addr, link.Port)})); n != 1 {
 		t.Errorf("the group has %d QPs, want 1: the other is closed", n)
 	}
 }

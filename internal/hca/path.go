@@ -41,7 +41,7 @@ func (d *Device) resolve(s *shard, ah *verbs.AHAttr, multicast bool) (path, erro
 		return path{}, err
 	}
 	remote := ah.DGID.Addr()
-	if remote.Is4() != local.Is4() {
+	if remote.Is4() != link.GIDAddr(local).Is4() {
 		return path{}, verbs.Errorf(verbs.ErrInvalid, "AV: the peer's GID %v and ours, %v at index %d, are of different IP versions: "+
 			"choose another GID index", ah.DGID, verbs.GIDFromAddr(local), ah.SGIDIndex)
 	}
@@ -52,7 +52,8 @@ func (d *Device) resolve(s *shard, ah *verbs.AHAttr, multicast bool) (path, erro
 	if err != nil {
 		return path{}, err
 	}
-	return path{eng: e, dst: netip.AddrPortFrom(remote, link.Port), trafficClass: ah.TrafficClass}, nil
+	remote = link.Like(local, remote)
+	return path{eng: e, dst: netip.AddrPortFrom(remote, link.PortOf(remote)), trafficClass: ah.TrafficClass}, nil
 }
 
 // meet waits until the system has resolved the neighbor that packets by p go to. Packets that are sent before that may be

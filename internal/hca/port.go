@@ -216,5 +216,9 @@ func (p *port) gid(index int) (verbs.GIDEntry, error) {
 	if err != nil {
 		return verbs.GIDEntry{}, err
 	}
-	return verbs.GIDEntry{GID: verbs.GIDFromAddr(a), Index: index, Port: 1, Type: verbs.GIDTypeRoCEv2, Netdev: p.netdevName}, nil // IBTA CA17-26
+	typ := verbs.GIDTypeRoCEv2 // IBTA CA17-26
+	if link.IsV1(a) {
+		typ = verbs.GIDTypeRoCEv1
+	}
+	return verbs.GIDEntry{GID: verbs.GIDFromAddr(a), Index: index, Port: 1, Type: typ, Netdev: p.netdevName}, nil
 }

@@ -186,7 +186,7 @@ func (e *engine) acceptDatagram(q *qp, d *link.Datagram, segment int, payload []
 
 // multicast hands a datagram to every QP that is attached to its group.
 func (e *engine) multicast(d *link.Datagram, segment int, payload []byte) {
-	members := e.dev.groups.members(d.Dst.Addr())
+	members := e.dev.groups.members(d)
 	if len(members) == 0 {
 		e.drop(dropNoQP, nil, d)
 	}

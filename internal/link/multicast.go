@@ -60,6 +60,8 @@ func CheckGroup(addr, group netip.Addr) error {
 	switch {
 	case !group.IsMulticast():
 		cause = "not a multicast address; groups are in 224.0.0.0/4 and ff00::/8"
+	case IsV1(addr) && IsV1(group):
+		return nil
 	case group.Is4In6():
 		cause = fmt.Sprintf("an IPv4-mapped address; the group's own address is %v", group.Unmap())
 	case group.Zone() != "":

@@ -22,7 +22,7 @@ var cornerMutants = []mutant{
 	{"a list with a bad SGE leaves what is before it open", mem + "open.go",
 		"			for _, s := range dst[before:] {\n				s.Release()\n			}\n", "", "./internal/mem", "TestListFaults"},
 	{"a port with both IP versions takes groups of the first only", hca + "mcast.go",
-		"err != nil || addr.Is4() != group.Is4() {", "err != nil {", "./internal/hca", "TestMulticastVersions"},
+		"|| link.GIDAddr(addr).Is4() != group.Is4() {", "{", "./internal/hca", "TestMulticastVersions"},
 	{"ranges with READs that the peer was not sent are believed", recovery + "answers.go",
 		"	if from < s.una || to > s.max {\n		return\n	}\n", "", "./internal/transport", "TestForgedRanges"},
 	{"READ responses keep to a path that was left", transport + "multipath.go",

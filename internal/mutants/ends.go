@@ -26,7 +26,7 @@ var endMutants = []mutant{
 	{"a QP is attached to a group that the link has not joined", hca + "mcast.go",
 		"		if err != nil {\n			return err\n		}\n		gr = &group", "		gr = &group", "./internal/hca", "TestMulticastRefused"},
 	{"a link without multicast is an error like any other", hca + "mcast.go",
-		"		if errors.Is(err, errors.ErrUnsupported) {\n			return verbs.Errorf(verbs.ErrUnsupported, \"%w\", err)\n		}\n", "		_ = errors.ErrUnsupported\n", "./internal/hca", "TestMulticastRefused"},
+		"	if errors.Is(err, errors.ErrUnsupported) {\n		return m, verbs.Errorf(verbs.ErrUnsupported, \"%w\", err)\n	}\n", "	_ = errors.ErrUnsupported\n", "./internal/hca", "TestMulticastRefused"},
 	{"a port that goes down counts nothing", hca + "port.go",
 		"		p.downed++\n", "", "./internal/hca", "TestPortState"},
 	{"a port counts what it has sent as received", hca + "counters.go",

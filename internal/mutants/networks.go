@@ -180,7 +180,7 @@ var networkMutants = []mutant{
 	{"the search for one packet's MTU counts for the next", transport + "mtusearch.go",
 		"	if l.unanswered != una+1 {\n", "	if l.unanswered == 0 {\n", "./internal/transport", "TestMTUSearch"},
 	{"a path MTU that gets lost is asked for again", connector + "conn.go",
-		"knownMTUs.limit(time.Now(), c.c.dev, c.path.Remote.Unmap(), usual)", "usual", "./rdmacm", "TestNarrowPath"},
+		"knownMTUs.limit(time.Now(), c.c.dev, link.GIDAddr(c.path.Remote), usual)", "usual", "./rdmacm", "TestNarrowPath"},
 	{"a path MTU that was found out counts for ever", connector + "pathmtu.go",
 		"now.Sub(p.at) >= pathMTUExpires", "false", "./rdmacm", "TestNarrowPath"},
 	{"path MTUs are kept without end", connector + "pathmtu.go",

@@ -33,7 +33,7 @@ func New(typ verbs.QPType) Peer { return Peer{uc: typ == verbs.QPTypeUC} }
 func (p *Peer) Verify(local netip.Addr, d *link.Datagram, segment int, packet []byte) bool {
 	if d.Src != p.from {
 		p.from = d.Src
-		p.flow = wire.NewFlow(d.Src, netip.AddrPortFrom(local, link.Port))
+		p.flow = wire.NewFlow(d.Src, netip.AddrPortFrom(local, link.PortOf(local)))
 	}
 	if label := p.flow.Label(); label != 0 {
 		p.next = p.sender.labelled(d.FlowLabel == label)

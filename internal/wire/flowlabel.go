@@ -5,7 +5,7 @@ import "encoding/binary"
 // Label returns the IPv6 flow label by which adverbs know each other: the label of an adverb's datagrams on the flow.
 // It is never 0, so that a sender without labels is not taken for an adverb. All datagrams of a flow have the same
 // label, as routers that spread flows by it expect (RFC 6437), and it looks random. Anybody can compute it. The ICRC
-// does not cover it. Over IPv4 it is 0. Over InfiniBand it is [LinkLabelOf] the flow's.
+// does not cover it. Over IPv4 it is 0, and RoCEv1 has it in the GRH. Over InfiniBand it is [LinkLabelOf] the flow's.
 func (f *Flow) Label() uint32 { return f.label &^ (flowIPv4 | flowLocal | flowGlobal) }
 
 func flowLabel(src, dst [16]byte, port uint16) uint32 {

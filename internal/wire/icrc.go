@@ -36,7 +36,7 @@ const (
 type Flow struct {
 	// base is the CRC up to the BTH, with lengths and identification zero and DF set.
 	base  uint32
-	label uint32 // the IPv6 flow label, or flowIPv4; 0 of no flow
+	label uint32 // the IPv6 flow label, flowIPv4, or one of InfiniBand; 0 of no flow
 }
 
 const flowIPv4 = 1 << flowLabelBits // is no label
@@ -44,7 +44,13 @@ const flowIPv4 = 1 << flowLabelBits // is no label
 // NewFlow returns the flow from src to dst. IPv4 addresses in IPv6 form count as IPv4. Zones do not
 // count. If an address is missing or the two are not of one family, no datagram can belong to the
 // flow, and it is not [Flow.Valid].
+//
+// If both ports are 0, the flow is one of RoCEv1, between the GIDs that the addresses stand for. Its ICRC covers the GRH
+// in place of the headers of IP and UDP.
 func NewFlow(src, dst netip.AddrPort) Flow {
+	if src.Port()|dst.Port() == 0 {
+		return newFlowV1(src.Addr(), dst.Addr())
+	}
 	srcIP, dstIP := src.Addr().Unmap(), dst.Addr().Unmap()
 	if !srcIP.IsValid() || srcIP.BitLen() != dstIP.BitLen() {
 		return Flow{}
@@ -70,6 +76,15 @@ func NewFlow(src, dst netip.AddrPort) Flow {
 	b = append(b, 0, 0, 0xff, 0xff) // length, checksum
 
 	return Flow{base: crcOf(b), label: label}
+}
+
+// newFlowV1 is NewFlow for RoCEv1, whose headers from the GRH on are those of InfiniBand.
+func newFlowV1(src, dst netip.Addr) Flow {
+	if !src.IsValid() || !dst.IsValid() {
+		return Flow{}
+	}
+	sgid, dgid := src.As16(), dst.As16()
+	return NewGlobalFlow(sgid, dgid, 0, flowLabel(sgid, dgid, 0))
 }
 
 // appendAddr appends the 4 or 16 bytes of a to b.

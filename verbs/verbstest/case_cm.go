@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/rdmacm"
@@ -26,6 +27,11 @@ func (s *Side) cm() *cm {
 	if _, err := s.Device.GSI(); err != nil && !s.iwarp() {
 		if why := connector.CheckKernel(s.Device); why != nil {
 			s.need(CM, why)
+		}
+	}
+	if e, err := s.Device.GID(s.Port, s.GIDIndex); err == nil && e.Type == verbs.GIDTypeRoCEv1 {
+		if addrs, err := connector.Addrs(s.Device); err == nil && !slices.Contains(addrs, e.GID.Addr()) {
+			s.Skipf("the GID %v of RoCEv1 is no IP address", e.GID)
 		}
 	}
 	return &cm{s, rdmacm.NewEventChannel(s.Device)}

@@ -44,7 +44,9 @@ func (e *end) datagramFrom(p peer, id uint64, n int, flags verbs.WCFlags) verbs.
 func (s *Side) checkGRH(grh []byte, from, to verbs.GID) {
 	src, dst := from[:], to[:]
 	at := 8
-	if from.Addr().Is4() {
+	if e, err := s.Device.GID(s.Port, s.GIDIndex); err == nil && e.Type == verbs.GIDTypeRoCEv1 {
+		want(s, "IP version and next header of the GRH", [2]byte{grh[0] >> 4, grh[6]}, [2]byte{6, 0x1b})
+	} else if from.Addr().Is4() {
 		src, dst, at = from[12:], to[12:], 32
 		want(s, "first byte of the IPv4 header", grh[20], 0x45)
 	} else {

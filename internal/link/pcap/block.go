@@ -18,6 +18,7 @@ const (
 	blockPacket    = 6
 
 	byteOrderMagic = 0x1a2b3c4d
+	linkTypeEther  = 1   // of RoCEv1, which is no IP
 	linkTypeRaw    = 101 // IPv4 or IPv6, without a header in front
 
 	optionEnd         = 0
@@ -57,9 +58,9 @@ func newBlocks(w io.Writer, application string) (*blocks, error) {
 }
 
 // addInterface describes one more interface, and returns the number by which packets name it.
-func (f *blocks) addInterface(name string) (int, error) {
+func (f *blocks) addInterface(name string, linkType uint16) (int, error) {
 	f.begin(blockInterface)
-	f.u16(linkTypeRaw)
+	f.u16(linkType)
 	f.u16(0) // reserved
 	f.u32(0) // no packet is cut
 	f.option(optionName, []byte(name))

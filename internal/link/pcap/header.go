@@ -3,6 +3,8 @@ package pcap
 import (
 	"encoding/binary"
 	"net/netip"
+
+	"github.com/adverb-rdma/adverb/internal/link"
 )
 
 // Sizes and numbers of IPv4, IPv6, UDP and TCP, which their RFCs fix.
@@ -120,4 +122,22 @@ func sum(s uint32, b []byte) uint32 {
 func fold(s uint32) uint16 {
 	s = s>>16 + s&0xffff
 	return uint16(s>>16 + s)
+}
+
+// appendV1 appends a frame of RoCEv1.
+func appendV1(b []byte, d *link.Datagram, payload []byte) []byte {
+	b = appendMAC(appendMAC(b, d.Dst.Addr()), d.Src.Addr())
+	b = binary.BigEndian.AppendUint16(b, link.EtherTypeV1)
+	return append(link.AppendGRH(b, d, len(payload)), payload...)
+}
+
+// appendMAC appends the MAC address of a RoCEv1 address.
+func appendMAC(b []byte, a netip.Addr) []byte {
+	mac, ok := link.MACOf(a)
+	if !ok {
+		a16 := a.As16()
+		mac = [6]byte{0: 0x02} // locally administered
+		copy(mac[2:], a16[12:])
+	}
+	return append(b, mac[:]...)
 }

@@ -3,6 +3,9 @@
 // A link handles UDP payloads only. The package makes up IP and UDP headers for the file, such that the ICRC fits.
 // For sent datagrams they show the identification and DF that links promise. If a link cannot see the identification
 // of received datagrams, the file shows 0. The ICRC of a foreign sender may look wrong then.
+//
+// RoCEv1 has a GRH in their place, and the package makes up the Ethernet header: the MAC addresses are those that GIDs
+// and groups tell, and for others locally administered ones that end in the IP address.
 package pcap
 
 import (
@@ -48,7 +51,7 @@ type Writer struct {
 func New(w io.Writer, o Options) (*Writer, error) {
 	file, err := newBlocks(w, "adverb")
 	if err == nil {
-		_, err = file.addInterface("adverb") // some readers want an interface even where no link follows
+		_, err = file.addInterface("adverb", linkTypeRaw) // some readers want an interface even where no link follows
 	}
 	if err != nil {
 		return nil, fmt.Errorf("begin pcapng file: %w", err)
@@ -68,7 +71,11 @@ func (w *Writer) Middleware() link.Middleware {
 		l := &recorded{Link: inner, w: w}
 		if w.usable() {
 			var err error
-			l.iface, err = w.file.addInterface(inner.Addr().String())
+			if addr := inner.Addr(); link.IsV1(addr.Addr()) {
+				l.iface, err = w.file.addInterface("rocev1 "+link.GIDAddr(addr.Addr()).String(), linkTypeEther)
+			} else {
+				l.iface, err = w.file.addInterface(addr.String(), linkTypeRaw)
+			}
 			w.fail(err)
 		}
 		return l
@@ -155,6 +162,9 @@ func (w *Writer) writeOne(iface int, now time.Time, d *link.Datagram, id uint16,
 		way = outbound
 	}
 	w.dirty = true
+	if link.IsV1(ip.src) {
+		return w.file.packet(iface, now, way, func(b []byte) []byte { return appendV1(b, d, payload) })
+	}
 	return w.file.packet(iface, now, way, func(b []byte) []byte {
 		return appendUDP(b, &ip, d.Src.Port(), d.Dst.Port(), payload)
 	})

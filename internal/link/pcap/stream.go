@@ -21,7 +21,7 @@ func (w *Writer) Stream(c net.Conn) net.Conn {
 	w.mu.Lock()
 	if w.usable() {
 		var err error
-		s.iface, err = w.file.addInterface(s.local.String())
+		s.iface, err = w.file.addInterface(s.local.String(), linkTypeRaw)
 		w.fail(err)
 	}
 	w.mu.Unlock()

@@ -24,6 +24,7 @@ type Link struct {
 	addr    netip.Addr
 	at      *station
 	headers int
+	port    uint16 // link.Port, or link.PortV1
 
 	closed atomic.Bool
 	done   chan struct{}
@@ -58,10 +59,13 @@ type sent struct{ datagrams, bytes atomic.Uint64 }
 var _ link.Link = (*Link)(nil)
 
 // Addr implements link.Link.
-func (l *Link) Addr() netip.AddrPort { return netip.AddrPortFrom(l.addr, link.Port) }
+func (l *Link) Addr() netip.AddrPort { return netip.AddrPortFrom(l.addr, link.PortOf(l.addr)) }
 
 // Source implements link.Link.
 func (l *Link) Source(flow uint32) netip.AddrPort {
+	if link.IsV1(l.addr) {
+		return netip.AddrPortFrom(l.addr, link.PortV1)
+	}
 	spread := flow * 0x9e3779b1 >> 16 // multiplicative hashing: the upper bits depend on all of flow
 	return netip.AddrPortFrom(l.addr, firstSourcePort+uint16(spread%sourcePorts))
 }
@@ -116,7 +120,7 @@ func (l *Link) pass(p *path, faults *Faults, d *link.Datagram, segments int) {
 		p.Skip(segments)
 		p.partitioned += uint64(segments)
 		return
-	case p.to.link == nil || !p.to.attached.Load() || d.Dst.Port() != link.Port:
+	case p.to.link == nil || !p.to.attached.Load() || d.Dst.Port() != l.port:
 		p.Skip(segments)
 		p.unreachable += uint64(segments)
 		return
@@ -166,7 +170,8 @@ func (l *Link) check(d *link.Datagram, segments int) error {
 	switch {
 	case !l.at.attached.Load():
 		cause = "the network interface is down, or lost the address"
-	case d.Src.Addr() != l.addr || d.Src.Port() < firstSourcePort || d.Src.Port() >= firstSourcePort+sourcePorts:
+	case d.Src.Addr() != l.addr || l.port == link.Port && (d.Src.Port() < firstSourcePort || d.Src.Port() >= firstSourcePort+sourcePorts) ||
+		l.port == link.PortV1 && d.Src.Port() != link.PortV1:
 		cause = fmt.Sprintf("source %v is none of this link's, take it from Link.Source", d.Src)
 	case d.Dst.Addr().Is4() != l.addr.Is4():
 		cause = "source and destination are of different IP versions"

@@ -139,12 +139,16 @@ func (d *Netdev) Open(addr netip.Addr) (link.Link, error) {
 		addr:    addr,
 		at:      d.net.station(addr),
 		headers: ipv6Headers,
+		port:    link.PortOf(addr),
 		done:    make(chan struct{}),
 		signal:  make(chan struct{}, 1),
 		groups:  make(map[netip.Addr]bool),
 	}
-	if addr.Is4() {
+	switch {
+	case addr.Is4():
 		l.headers = ipv4Headers
+	case link.IsV1(addr):
+		l.headers = link.GRHSize
 	}
 	l.ways.Store(&map[netip.Addr]*way{})
 	if !l.at.open(l) {

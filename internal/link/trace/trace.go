@@ -100,14 +100,22 @@ func (e *Event) append(b []byte, device string, p *wire.Packet) []byte {
 	} else {
 		b = append(b, "recv "...)
 	}
-	b = e.Src.AppendTo(b)
+	b = appendPeer(b, e.Src)
 	b = append(b, " > "...)
-	b = e.Dst.AppendTo(b)
+	b = appendPeer(b, e.Dst)
 	b = append(b, ' ')
 	if err := p.Decode(e.Payload); err != nil {
 		return fmt.Appendf(b, "undecodable, %d bytes: %v", len(e.Payload), err)
 	}
 	return p.AppendSummary(b)
+}
+
+// appendPeer appends an address. RoCEv1 has no ports.
+func appendPeer(b []byte, a netip.AddrPort) []byte {
+	if link.IsV1(a.Addr()) {
+		return a.Addr().AppendTo(b)
+	}
+	return a.AppendTo(b)
 }
 
 // ToWriter returns a function for New that writes a line for each event of a device, which names the device. Lines
