@@ -112,6 +112,7 @@ var floors = []struct {
 	{"internal/mpa", 1},
 	{"internal/meaning", 1},
 	{"internal/peer", 1},
+	{"internal/fabric", 1},
 	{"internal/secure", 1},
 	{"internal/settings", 1},
 	{"internal/shm", 1},
@@ -153,7 +154,7 @@ var stdlibOnly = []string{"verbs", "internal/wire", "internal/link", "internal/i
 
 // pure packages run the same over a network and in a simulation that replays from a seed, so
 // nothing in them may depend on the clock, the scheduler, the system or chance.
-var pure = []string{"internal/transport", "internal/recovery", "internal/cm", "internal/mpa", "internal/iwarp", "internal/crowd", "internal/peer", "internal/uapi"}
+var pure = []string{"internal/transport", "internal/recovery", "internal/cm", "internal/mpa", "internal/iwarp", "internal/crowd", "internal/peer", "internal/fabric", "internal/uapi"}
 
 // Of the standard library, pure packages may not import these, nor what lies below them…
 var impureImports = []string{"net", "os", "sync", "syscall", "math/rand", "crypto/rand", "context", "log"}

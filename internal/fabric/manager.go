@@ -1,0 +1,302 @@
+package fabric
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// The states of a subnet manager: codes of SMInfo.
+const (
+	smDiscovering = 1
+	smStandby     = 2
+	smMaster      = 3
+)
+
+// manager is a subnet manager, with the subnet administration that goes with it.
+type manager struct {
+	port     *Port
+	priority uint8
+	lmc      uint8
+	state    uint8
+	stopped  bool
+	dirty    bool // something has changed
+	activity uint32
+
+	tid    uint64
+	got    map[uint64]wire.SMP // answers
+	lids   map[uint64]uint16   // by a port's GUID: the lowest
+	used   map[uint16]uint64   // the GUID that has a LID
+	subnet subnet
+	groups map[[16]byte]*group
+	blocks map[uint32]bool // of multicast forwarding tables, that may have entries
+	sweeps int
+}
+
+// Manager is a subnet manager that runs beside a channel adapter's port.
+type Manager struct{ m *manager }
+
+// Manager starts a subnet manager at the port of a channel adapter. Of several in a subnet the one with the highest priority,
+// 0 to 15, is the master, or else the one with the lowest GUID. lmc is how many low bits of a LID choose a path.
+func (p *Port) Manager(priority, lmc uint8) *Manager {
+	m := &manager{port: p, priority: priority, lmc: min(lmc, 7), state: smDiscovering, dirty: true, got: map[uint64]wire.SMP{},
+		lids: map[uint64]uint16{}, used: map[uint16]uint64{}, groups: map[[16]byte]*group{}, blocks: map[uint32]bool{0: true}}
+	p.manager = m
+	p.info.CapMask |= capIsSM
+	p.node.f.managers = append(p.node.f.managers, m)
+	return &Manager{m}
+}
+
+// IsMaster reports whether the manager serves the subnet.
+func (m *Manager) IsMaster() bool { return m.m.state == smMaster && !m.m.stopped }
+
+// Sweeps returns how often the manager has looked at the whole subnet.
+func (m *Manager) Sweeps() int { return m.m.sweeps }
+
+// Stop ends the manager, as if its process were killed. Nobody is told: another manager notices when it polls.
+func (m *Manager) Stop() {
+	m.m.stopped = true
+	m.m.port.info.CapMask &^= capIsSM
+}
+
+// Start starts the manager again. It knows nothing of what it knew.
+func (m *Manager) Start() {
+	p := m.m.port
+	*m.m = *p.Manager(m.m.priority, m.m.lmc).m
+	p.manager = m.m
+	f := p.node.f
+	f.managers = slices.DeleteFunc(f.managers[:len(f.managers)-1], func(x *manager) bool { return x == m.m })
+	f.managers = append(f.managers, m.m)
+}
+
+// Poll has the managers that stand by ask whether the master still is there, and the master look at the subnet again.
+// Managers of a real subnet do so every few seconds.
+func (f *Fabric) Poll() {
+	for _, m := range f.managers {
+		m.dirty = true
+	}
+}
+
+// info is the manager's SMInfo.
+func (m *manager) info() *wire.SMInfo {
+	m.activity++
+	return &wire.SMInfo{GUID: m.port.guid, Activity: m.activity, Priority: m.priority, State: m.state}
+}
+
+// hear takes an SMP that is for the manager.
+func (m *manager) hear(s *wire.SMP) {
+	switch {
+	case m.stopped:
+	case s.Method == wire.MADMethodTrap:
+		m.dirty = m.dirty || m.state == smMaster
+	case s.Method&wire.MADMethodResponse != 0:
+		m.got[s.TID] = *s
+	}
+}
+
+// work does one thing, and reports whether there was any.
+func (m *manager) work() bool {
+	switch {
+	case m.stopped:
+		m.port.requests = nil
+		return false
+	case m.dirty:
+		m.dirty = false
+		m.sweep()
+		return true
+	case len(m.port.requests) > 0:
+		r := m.port.requests[0]
+		m.port.requests = m.port.requests[1:]
+		m.serve(&r)
+		return true
+	}
+	return false
+}
+
+const tries = 4 // of a question
+
+// ask sends a question by a directed route, and waits for the answer.
+func (m *manager) ask(route []uint8, method uint8, attr uint16, mod uint32, data *[wire.SMPDataSize]byte) (wire.SMP, bool) {
+	for range tries {
+		m.tid++
+		s := wire.SMP{MADHeader: wire.MADHeader{
+			BaseVersion: wire.MADBaseVersion, MgmtClass: wire.MADClassSMDirect, ClassVersion: wire.MADVersionSM,
+			Method: method, TID: m.tid, AttrID: attr, AttrMod: mod,
+		}, HopCount: uint8(len(route)), DrSLID: wire.PermissiveLID, DrDLID: wire.PermissiveLID}
+		if data != nil {
+			s.Data = *data
+		}
+		if len(route) == 0 { // the manager's own node
+			m.port.answer(&s)
+			return s, s.Status == 0
+		}
+		copy(s.Out[1:], route)
+		s.HopPointer = 1
+		m.port.sendSMP(&s, wire.PermissiveLID, wire.PermissiveLID)
+		m.port.node.f.pump()
+		if got, ok := m.got[m.tid]; ok {
+			delete(m.got, m.tid)
+			return got, got.Status == 0
+		}
+		if !m.port.linked() {
+			break
+		}
+	}
+	return wire.SMP{}, false
+}
+
+// get asks for an attribute.
+func (m *manager) get(route []uint8, attr uint16, mod uint32) (*[wire.SMPDataSize]byte, bool) {
+	s, ok := m.ask(route, wire.MADMethodGet, attr, mod, nil)
+	return &s.Data, ok
+}
+
+// put sets an attribute.
+func (m *manager) put(route []uint8, attr uint16, mod uint32, data *[wire.SMPDataSize]byte) {
+	m.ask(route, wire.MADMethodSet, attr, mod, data)
+}
+
+// sweep looks at the whole subnet, and brings into service what it finds.
+func (m *manager) sweep() {
+	if m.port.info.PhysState != physLinkUp {
+		m.state = smDiscovering
+		return
+	}
+	m.sweeps++
+	m.subnet = m.discover()
+	if m.state != smMaster {
+		m.state = smDiscovering
+	}
+	if m.yields() {
+		m.state = smStandby
+		return
+	}
+	took := m.state != smMaster
+	if m.state = smMaster; took {
+		clear(m.groups) // nobody has told of them
+	}
+	m.number()
+	m.program()
+	m.activate(took)
+	m.multicast()
+}
+
+// yields reports whether another manager is to be the master.
+func (m *manager) yields() bool {
+	for _, n := range m.subnet.nodes {
+		if n.sm == nil || n.guid == m.port.node.guid {
+			continue
+		}
+		if m.state == smDiscovering && n.sm.State == smMaster && n.sm.Priority >= m.priority {
+			return true
+		}
+		if c := cmp.Compare(n.sm.Priority, m.priority); c > 0 || c == 0 && n.sm.GUID < m.port.guid {
+			if m.state != smMaster || n.sm.State == smMaster {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// number gives each port its LIDs. A port keeps what it has, unless another has that too.
+func (m *manager) number() {
+	clear(m.used)
+	n := uint16(1) << m.lmc
+	ends := m.subnet.ends()
+	for pass := range 2 {
+		for _, e := range ends {
+			lid, known := m.lids[e.guid]
+			if !known {
+				lid = e.info.LID
+			}
+			if pass == 1 && m.used[m.lids[e.guid]] == e.guid && m.lids[e.guid] != 0 {
+				continue
+			}
+			width := n
+			if e.isSwitch {
+				width = 1
+			}
+			if pass == 0 && (lid == 0 || lid%width != 0 || !m.free(lid, width)) {
+				continue
+			}
+			if pass == 1 {
+				for lid = width; !m.free(lid, width); lid += width {
+				}
+			}
+			m.lids[e.guid] = lid
+			for i := range width {
+				m.used[lid+i] = e.guid
+			}
+		}
+	}
+}
+
+func (m *manager) free(lid, width uint16) bool {
+	for i := range width {
+		if m.used[lid+i] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// activate tells the ports their LIDs and takes them to ACTIVE: first all to ARMED, then all to ACTIVE.
+func (m *manager) activate(took bool) {
+	for _, state := range []uint8{Armed, Active} {
+		for _, n := range m.subnet.nodes {
+			for num, info := range n.ports {
+				if info == nil || info.PhysState != physLinkUp {
+					continue
+				}
+				want := *info
+				want.State, want.SMLID = state, m.lids[m.port.guid]
+				if info.State == Active || num == 0 && n.isSwitch {
+					want.State = 0
+				}
+				want.Prefix, want.SubnetTimeout, want.MTU = firstPrefix, lifetime, maxMTU
+				if !n.isSwitch || num == 0 {
+					want.LID = m.lids[n.portGUID]
+				}
+				if !n.isSwitch {
+					want.LMC = m.lmc
+					want.Reregister = state == Active && (took || info.State == Armed)
+				}
+				if state == Armed && !n.isSwitch {
+					m.partition(n, num)
+				}
+				same := *info
+				if same.State == Active || want.State == 0 {
+					same.State = 0
+				}
+				if want == same {
+					continue
+				}
+				var data [wire.SMPDataSize]byte
+				want.Put(&data)
+				if s, ok := m.ask(n.route, wire.MADMethodSet, wire.AttrPortInfo, uint32(num), &data); ok {
+					got := wire.DecodePortInfo(&s.Data)
+					n.ports[num] = &got
+				}
+			}
+		}
+	}
+}
+
+// partition writes the P_Key table of a channel adapter's port.
+func (m *manager) partition(n *found, num int) {
+	var data [wire.SMPDataSize]byte
+	keys := []uint16{wire.DefaultPKey}
+	for _, p := range m.port.node.f.Partitions {
+		if slices.ContainsFunc(p.Members, func(x *Port) bool { return x.guid == n.portGUID }) && len(keys) < pkeyCap {
+			keys = append(keys, p.PKey)
+		}
+	}
+	for i, k := range keys {
+		data[2*i], data[2*i+1] = uint8(k>>8), uint8(k)
+	}
+	if has, ok := m.get(n.route, wire.AttrPKeyTable, 0); ok && *has != data {
+		m.put(n.route, wire.AttrPKeyTable, 0, &data)
+	}
+}

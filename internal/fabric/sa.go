@@ -1,0 +1,184 @@
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// request is a question to subnet administration.
+type request struct {
+	lrh wire.LRH
+	qpn uint32 // the asker's
+	mad wire.SAMAD
+}
+
+// administration takes a packet of subnet administration, and reports whether it is one.
+func (p *Port) administration(whole []byte) bool {
+	h, pk, ok := readMAD(whole)
+	if !ok || pk.DestQP != wire.GSIQPN || pk.DETH.QKey != wire.GSIQKey || pk.Payload[1] != wire.MADClassSA {
+		return false
+	}
+	s, err := wire.DecodeSAMAD(pk.Payload)
+	switch {
+	case err != nil || s.ClassVersion != wire.MADVersionSA:
+	case s.Method&wire.MADMethodResponse != 0:
+		if s.TID == p.lastTID {
+			p.answers[s.TID] = s
+		}
+	case p.manager != nil:
+		p.requests = append(p.requests, request{h, pk.DETH.SrcQP, s})
+	}
+	return true
+}
+
+// Ask asks subnet administration, and settles the fabric meanwhile. Mask says which fields of the record are given.
+func (p *Port) Ask(method uint8, attr uint16, mask uint64, put func(*wire.SAMAD)) (wire.SAMAD, error) {
+	if p.info.State != Active || p.info.SMLID == 0 {
+		return wire.SAMAD{}, ErrNotActive
+	}
+	for range tries {
+		p.lastTID++
+		s := wire.SAMAD{MADHeader: wire.MADHeader{BaseVersion: wire.MADBaseVersion, MgmtClass: wire.MADClassSA, ClassVersion: wire.MADVersionSA,
+			Method: method, TID: p.lastTID, AttrID: attr}}
+		put(&s)
+		s.Mask = mask
+		h := wire.LRH{VL: VL(p.info.SMSL), SL: p.info.SMSL, DLID: p.info.SMLID, SLID: p.info.LID}
+		if err := p.Send(mad(h, wire.GSIQPN, wire.GSIQPN, wire.GSIQKey, s.AppendTo(nil))); err != nil {
+			return wire.SAMAD{}, err
+		}
+		p.node.f.Settle()
+		if got, ok := p.answers[p.lastTID]; ok {
+			delete(p.answers, p.lastTID)
+			if got.Status != 0 {
+				return got, SAError(got.Status)
+			}
+			return got, nil
+		}
+	}
+	return wire.SAMAD{}, errors.New("subnet administration does not answer: its subnet manager may have failed, or the way there")
+}
+
+// SAError is the status of an answer of subnet administration's that says no.
+type SAError uint16
+
+// Error says what the status means.
+func (e SAError) Error() string {
+	for status, words := range map[uint16]string{
+		wire.SAStatusNoResources: "no resources", wire.SAStatusInvalid: "invalid request", wire.SAStatusNoRecords: "no such record",
+		wire.SAStatusBadGID: "unknown GID", wire.SAStatusMissing: "components are missing",
+	} {
+		if uint16(e) == status {
+			return "subnet administration refuses: " + words
+		}
+	}
+	return fmt.Sprintf("subnet administration refuses: status %#04x", uint16(e))
+}
+
+// Path asks for the path from the port to a GID.
+func (p *Port) Path(dgid [16]byte) (wire.PathRecord, error) {
+	r := wire.PathRecord{DGID: dgid, SGID: p.GID(), Reversible: true, Count: 1}
+	got, err := p.Ask(wire.MADMethodGet, wire.AttrPathRecord, wire.PathDGID|wire.PathSGID|wire.PathReversible|wire.PathNumb, r.Put)
+	return wire.DecodePathRecord(&got.Data), err
+}
+
+// Join makes the port a full member of a multicast group, and has it take the group's packets. mlid is the group's LID, if
+// the group is new and the LID is free; 0 leaves it to the subnet manager.
+func (p *Port) Join(mgid [16]byte, mlid uint16) (wire.MCMemberRecord, error) {
+	r := wire.MCMemberRecord{MGID: mgid, Port: p.GID(), MLID: mlid, JoinState: 1}
+	mask := uint64(wire.MemberMGID | wire.MemberPort | wire.MemberState)
+	if mlid != 0 {
+		mask |= wire.MemberMLID
+	}
+	got, err := p.Ask(wire.MADMethodSet, wire.AttrMCMemberRecord, mask, r.Put)
+	if err == nil {
+		p.groups[mgid] = true
+	}
+	return wire.DecodeMCMemberRecord(&got.Data), err
+}
+
+// Leave undoes Join.
+func (p *Port) Leave(mgid [16]byte) error {
+	delete(p.groups, mgid)
+	r := wire.MCMemberRecord{MGID: mgid, Port: p.GID(), JoinState: 1}
+	_, err := p.Ask(wire.MADMethodDelete, wire.AttrMCMemberRecord, wire.MemberMGID|wire.MemberPort|wire.MemberState, r.Put)
+	return err
+}
+
+// serve answers a question.
+func (m *manager) serve(r *request) {
+	s := &r.mad
+	if m.state != smMaster {
+		return
+	}
+	ask := s.Method
+	switch {
+	case s.AttrID == wire.AttrPathRecord && (ask == wire.MADMethodGet || ask == wire.MADMethodGetTable):
+		s.Status = m.path(s)
+	case s.AttrID == wire.AttrMCMemberRecord && (ask == wire.MADMethodGet || ask == wire.MADMethodSet || ask == wire.MADMethodDelete):
+		s.Status = m.member(s)
+	case s.AttrID == wire.AttrPathRecord || s.AttrID == wire.AttrMCMemberRecord:
+		s.Status = wire.MADStatusBadMethod
+	default:
+		s.Status = wire.MADStatusBadAttr
+	}
+	s.Method = ask | wire.MADMethodResponse
+	if ask == wire.MADMethodSet {
+		s.Method = wire.MADMethodGetResp
+	}
+	h := wire.LRH{VL: r.lrh.VL, SL: r.lrh.SL, DLID: r.lrh.SLID, SLID: m.port.info.LID}
+	_ = m.port.Send(mad(h, r.qpn, wire.GSIQPN, wire.GSIQKey, s.AppendTo(nil))) // an asker without answer asks again
+}
+
+// endOf finds the port of a GID or of a LID.
+func (m *manager) endOf(gid [16]byte, lid uint16, byGID bool) *end {
+	ends := m.subnet.ends()
+	i := slices.IndexFunc(ends, func(e end) bool {
+		if byGID {
+			return gidOf(e.info.Prefix, e.guid) == gid
+		}
+		return m.used[lid] == e.guid
+	})
+	if i < 0 || m.lids[ends[i].guid] == 0 {
+		return nil
+	}
+	return &ends[i]
+}
+
+// path answers a question for a path.
+func (m *manager) path(s *wire.SAMAD) (status uint16) {
+	q := wire.DecodePathRecord(&s.Data)
+	if s.Mask&(wire.PathSGID|wire.PathSLID) == 0 || s.Mask&(wire.PathDGID|wire.PathDLID) == 0 {
+		return wire.SAStatusMissing
+	}
+	from := m.endOf(q.SGID, q.SLID, s.Mask&wire.PathSGID != 0)
+	to := m.endOf(q.DGID, q.DLID, s.Mask&wire.PathDGID != 0)
+	if from == nil || to == nil {
+		return wire.SAStatusNoRecords
+	}
+	r := wire.PathRecord{
+		SGID: gidOf(firstPrefix, from.guid), DGID: gidOf(firstPrefix, to.guid), SLID: m.lids[from.guid], DLID: m.lids[to.guid],
+		Reversible: true, PKey: wire.DefaultPKey, MTU: min(from.info.MTU, to.info.MTU), Rate: rate100, Lifetime: lifetime,
+	}
+	if s.Mask&wire.PathPKey != 0 {
+		r.PKey = q.PKey
+	}
+	if s.Mask&wire.PathDLID != 0 {
+		r.DLID = q.DLID // of several that the port has
+	}
+	if s.Mask&wire.PathSLID != 0 {
+		r.SLID = q.SLID
+	}
+	r.Put(s)
+	return 0
+}
+
+// gidOf makes a GID of a subnet's prefix and a port's GUID.
+func gidOf(prefix, guid uint64) (g [16]byte) {
+	for i := range 8 {
+		g[i], g[8+i] = uint8(prefix>>(56-8*i)), uint8(guid>>(56-8*i))
+	}
+	return g
+}
