@@ -103,6 +103,7 @@ var floors = []struct {
 	{"internal/queue", 2},
 	{"internal/ladder", 2},
 	{"internal/limits", 2},
+	{"internal/ibnet", 2},
 
 	{"internal/link/...", 1},
 	{"internal/browsertest", 1},

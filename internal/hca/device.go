@@ -18,7 +18,6 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/queue"
-	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -95,6 +94,7 @@ type Device struct {
 	driven driven
 
 	port    port
+	isIB    bool // its port is one of InfiniBand
 	shards  []*shard
 	qpCount atomic.Int64 // without QP1
 	ahs     atomic.Int64
@@ -136,6 +136,7 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 		d.closeNetdevs()
 		return nil, fmt.Errorf("open %s: %w", d.Name, err)
 	}
+	d.isIB = d.port.state.IB != nil
 	if c.Driven {
 		d.driven.changed = changed
 		return d, nil
@@ -194,7 +195,7 @@ func (d *Device) Query() (verbs.DeviceAttr, error) {
 	if mem.CanPersist() {
 		a.DeviceCapFlagsEx |= verbs.DeviceFlushPersistent
 	}
-	a.MaxPKeys = 1
+	a.MaxPKeys = len(d.port.pkeys())
 	a.MaxAH = maxAH
 	a.MaxMcastGrp, a.MaxMcastQPAttach, a.MaxTotalMcastQPAttach = maxMcastGrp, maxMcastQPAttach, maxMcastGrp*maxMcastQPAttach
 	a.LocalCAAckDelay = localACKDelay
@@ -209,12 +210,13 @@ func (d *Device) QueryPort(int) (verbs.PortAttr, error) { return d.port.query(),
 // GID implements verbs.ProviderDevice.
 func (d *Device) GID(_, index int) (verbs.GIDEntry, error) { return d.port.gid(index) }
 
-// PKey implements verbs.ProviderDevice. RoCE devices know one partition.
+// PKey implements verbs.ProviderDevice.
 func (d *Device) PKey(_, index int) (verbs.PKey, error) {
-	if index != 0 {
-		return 0, verbs.Errorf(verbs.ErrNotFound, "P_Key index %d: the table has one entry", index)
+	keys := d.port.pkeys()
+	if index < 0 || index >= len(keys) {
+		return 0, verbs.Errorf(verbs.ErrNotFound, "P_Key index %d: the table has %d entries", index, len(keys))
 	}
-	return wire.DefaultPKey, nil
+	return verbs.PKey(keys[index]), nil
 }
 
 // pd is a protection domain.

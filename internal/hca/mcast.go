@@ -39,16 +39,19 @@ type member struct {
 func (m *member) of(group netip.Addr) netip.Addr { return link.Like(m.eng.addr, group) }
 
 // AttachMcast implements verbs.ProviderQP.
-func (q *qp) AttachMcast(gid verbs.GID) error {
+func (q *qp) AttachMcast(gid verbs.GID) error { return q.AttachMcastLID(gid, 0) }
+
+// AttachMcastLID implements verbs.ProviderMcastLID.
+func (q *qp) AttachMcastLID(gid verbs.GID, lid uint16) error {
 	addr := gid.Addr()
 	if q.State() == verbs.QPStateReset {
 		return verbs.Errorf(verbs.ErrState, "the QP is in QPS_RESET: attach it from INIT on")
 	}
-	return q.dev.groups.attach(addr, q)
+	return q.dev.groups.attach(addr, q, lid)
 }
 
 // attach adds q to a group. The first QP of a group has an engine join the group.
-func (g *groups) attach(addr netip.Addr, q *qp) error {
+func (g *groups) attach(addr netip.Addr, q *qp, lid uint16) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if q.isClosed() { // or else Close, which looks at the groups then, finds the QP there
@@ -59,12 +62,12 @@ func (g *groups) attach(addr netip.Addr, q *qp) error {
 	case gr == nil && len(g.by) >= maxMcastGrp:
 		return verbs.Errorf(verbs.ErrLimit, "QPs of the device are in %d groups (max_mcast_grp): detach from some", maxMcastGrp)
 	case gr == nil:
-		m, err := q.dev.join(addr, false)
+		m, err := q.dev.joinGroup(addr, false, lid)
 		if err != nil {
 			return err
 		}
 		gr = &group{joined: []member{m}}
-		if m, err = q.dev.join(addr, true); err == nil { // another program may have RoCEv1's address
+		if m, err = q.dev.joinGroup(addr, true, lid); err == nil { // another program may have RoCEv1's address
 			gr.joined = append(gr.joined, m)
 		}
 		if g.by == nil {
@@ -115,7 +118,7 @@ func (g *groups) remove(addr netip.Addr, q *qp) bool {
 	gr.qps = slices.DeleteFunc(slices.Clone(gr.qps), func(o *qp) bool { return o == q })
 	if len(gr.qps) == 0 {
 		for _, m := range gr.joined {
-			link.Leave(m.eng.link, m.of(addr))
+			q.dev.leave(m.eng, m.of(addr))
 		}
 		delete(g.by, addr)
 		g.any.Store(len(g.by) > 0)
@@ -213,14 +216,14 @@ func (g *groups) engineOf(addr netip.Addr) *engine {
 	return nil
 }
 
-// join has an engine join a group, of RoCEv1 if v1.
-func (d *Device) join(group netip.Addr, v1 bool) (member, error) {
+// joinGroup has an engine join a group, of RoCEv1 if v1. lid is that of a group of InfiniBand.
+func (d *Device) joinGroup(group netip.Addr, v1 bool, lid uint16) (member, error) {
 	e, err := d.multicastEngine(group, v1)
 	if err != nil {
 		return member{}, err
 	}
 	m := member{eng: e}
-	err = link.Join(e.link, m.of(group))
+	err = d.join(e, m.of(group), lid)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return m, verbs.Errorf(verbs.ErrUnsupported, "%w", err)
 	}

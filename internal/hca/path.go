@@ -15,6 +15,7 @@ type path struct {
 	eng          *engine
 	dst          netip.AddrPort
 	trafficClass uint8
+	ib           *ibWay // on InfiniBand, or nil
 }
 
 // outbound is the way that a QP's packets take. It is set from RTR on. A UD QP's is the way of the latest
@@ -25,6 +26,7 @@ type outbound struct {
 	flow wire.Flow
 	ah   *ah       // UD: that the way is of
 	ways *[]source // RC: for as many source ports, if there are several; nil otherwise
+	pkey uint16    // on InfiniBand; 0 is the default partition
 }
 
 // source is a source port, by which switches choose a way.
@@ -36,6 +38,9 @@ type source struct {
 // resolve finds the way from a shard to a peer or, if that is allowed, to a multicast group: IBTA CA17-11, CA17-12
 // and, over IPv6, IBTA CA17-18, CA17-19.
 func (d *Device) resolve(s *shard, ah *verbs.AHAttr, multicast bool) (path, error) {
+	if d.isIB {
+		return d.resolveIB(s, ah)
+	}
 	local, err := d.port.addr(ah.SGIDIndex)
 	if err != nil {
 		return path{}, err
@@ -76,7 +81,9 @@ func (q *qp) setPath(p path) {
 	q.spread()
 	q.allowMarks(p.trafficClass)
 	q.findLane(p, q.t.Attr().DestQPN)
-	q.peer = peer.New(q.typ)
+	if q.peer = peer.New(q.typ); p.ib != nil {
+		q.peer = peer.NewIB(q.typ)
+	}
 }
 
 // allowMarks gives q's packets a traffic class and, if q's congestion control works by ECN marks, makes the packets
@@ -121,6 +128,10 @@ func (q *qp) SetAdaptiveRouting(r verbs.AdaptiveRouting) error {
 // route has q's packets go by p.
 func (q *qp) route(p path) {
 	q.out.path = p
+	if p.ib != nil {
+		q.routeIB()
+		return
+	}
 	q.out.src = p.eng.link.Source(q.num)
 	q.out.flow = wire.NewFlow(q.out.src, p.dst)
 }
@@ -132,7 +143,7 @@ func (q *qp) spread() {
 		q.out.src, q.out.flow, q.out.ways = (*w)[0].src, (*w)[0].flow, nil
 	}
 	var ports []uint16
-	if e, n := q.out.eng, q.t.Paths(); n > 1 && e != nil {
+	if e, n := q.out.eng, q.t.Paths(); n > 1 && e != nil && q.out.ib == nil {
 		var ways []source
 		for i := uint32(0); i < sourceTries && len(ways) < n; i++ {
 			if src := e.link.Source(q.num + i); !slices.Contains(ports, src.Port()) {

@@ -56,7 +56,7 @@ func (p *port) refresh(d *Device, first bool) error {
 	if err != nil { // the state does not tell these: another MTU would fail posts and changes of QPs that are right
 		s.MTU, s.SpeedMbps = p.state.MTU, p.state.SpeedMbps
 	}
-	wasUp := p.state.Up
+	wasUp, was := p.state.Up, p.state.IB
 	p.state = s
 	if first {
 		p.eui = guidOf(s)
@@ -86,6 +86,7 @@ func (p *port) refresh(d *Device, first bool) error {
 	if first {
 		return nil
 	}
+	d.raiseIB(was, s.IB)
 	if changed {
 		d.Raise(verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 1})
 	}
@@ -104,7 +105,7 @@ func (p *port) fault(addr netip.Addr) string {
 	switch {
 	case !p.state.Up:
 		return fmt.Sprintf("network interface %s is down", p.netdevName)
-	case !slices.Contains(p.state.Addrs, addr):
+	case !slices.Contains(p.state.Addrs, addr) && p.state.IB == nil: // a LID is no address
 		return fmt.Sprintf("network interface %s does not have the address %v any more", p.netdevName, addr)
 	}
 	return ""
@@ -113,6 +114,9 @@ func (p *port) fault(addr netip.Addr) string {
 // guidOf makes an EUI-64 of the interface's MAC address or, where it has none, of its first IP address.
 func guidOf(s link.NetdevState) verbs.GUID {
 	m := s.HardwareAddr
+	if s.IB != nil {
+		return guidFrom(s.IB.NodeGUID)
+	}
 	if len(m) == 6 && slices.Max(m) != 0 {
 		return verbs.GUID{m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
 	}
@@ -170,6 +174,10 @@ func (p *port) query() verbs.PortAttr {
 		MaxMsgSize:   limits.MaxMessageSize, MaxVLNum: 1, LinkLayer: verbs.LinkLayerEthernet,
 		BadPKeyCntr: p.badPKeys.load(), QKeyViolCntr: p.qkeyViolations.load(),
 	}
+	if p.state.IB != nil {
+		p.queryIB(&a)
+		return a
+	}
 	if p.state.Up {
 		a.State, a.PhysState = verbs.PortActive, verbs.PhysLinkUp
 	}
@@ -215,6 +223,9 @@ func (p *port) gid(index int) (verbs.GIDEntry, error) {
 	a, err := p.addr(index)
 	if err != nil {
 		return verbs.GIDEntry{}, err
+	}
+	if p.isIB() {
+		return verbs.GIDEntry{GID: verbs.GIDFromAddr(a), Index: index, Port: 1, Type: verbs.GIDTypeIB}, nil
 	}
 	typ := verbs.GIDTypeRoCEv2 // IBTA CA17-26
 	if link.IsV1(a) {

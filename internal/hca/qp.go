@@ -146,7 +146,9 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		to = attr.State
 	}
 	if mask&verbs.MaskPKeyIndex != 0 && attr.PKeyIndex != 0 {
-		return verbs.Errorf(verbs.ErrInvalid, "PKEY_INDEX %d: the table has one entry, 0", attr.PKeyIndex)
+		if err := q.dev.port.checkPKey(attr.PKeyIndex); err != nil {
+			return err
+		}
 	}
 	if q.num == gsiQPN && mask&verbs.MaskQKey != 0 && attr.QKey != verbs.GSIQKey {
 		return verbs.Errorf(verbs.ErrInvalid, "QKEY %v: that of QP1 is always %v", attr.QKey, verbs.GSIQKey)

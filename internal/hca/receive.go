@@ -131,7 +131,7 @@ func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int,
 		e.drop(dropSource, q, d)
 	case !q.peer.Verify(q.out.src.Addr(), d, segment, payload):
 		e.drop(dropICRC, q, d)
-	case p.PKey&wire.PKeyBase != wire.DefaultPKey&wire.PKeyBase: // after the ICRC: damage is no partition's fault
+	case !q.out.takes(p.PKey): // after the ICRC: damage is no partition's fault
 		e.drop(dropPKey, q, d)
 		e.dev.port.badPKeys.add()
 	case q.security != nil:
@@ -165,19 +165,19 @@ func (q *qp) sendsFrom(now time.Duration, p *wire.Packet, port uint16) bool {
 // acceptDatagram is accept for a UD QP, to which anybody may send.
 func (e *engine) acceptDatagram(q *qp, d *link.Datagram, segment int, payload []byte) {
 	p := &e.packet
-	flow := wire.NewFlow(d.Src, d.Dst)
+	flow := e.dev.flowOf(d)
 	switch {
 	case q.closed:
 		e.drop(dropNoQP, nil, d)
 	case !peer.VerifyAny(&flow, d, segment, payload):
 		e.drop(dropICRC, q, d)
-	case p.PKey&wire.PKeyBase != wire.DefaultPKey&wire.PKeyBase:
+	case !q.out.takes(p.PKey):
 		e.drop(dropPKey, q, d)
 		e.dev.port.badPKeys.add()
 	default:
 		q.traffic.receives(len(payload))
-		putGRH(&e.grh, d, len(payload))
-		if !q.t.HandleDatagram(p, &e.grh) {
+		from := e.dev.putHeader(&e.grh, d, len(payload))
+		if !q.t.HandleDatagramFrom(p, &e.grh, from) {
 			e.drop(dropQKey, q, d)
 			e.dev.port.qkeyViolations.add()
 		}

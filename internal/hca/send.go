@@ -124,6 +124,9 @@ func (q *qp) send(b *batch, now time.Duration) {
 			class = cnpClass
 		}
 		q.traffic.sends(n)
+		if q.out.pkey != 0 {
+			q.out.mark(b.space[b.used:])
+		}
 		b.add(&q.out, n, class)
 		if b.n == 1 && b.train == 1 && !q.t.HasPackets() { // a single packet, as most are: Transmit need not look
 			break

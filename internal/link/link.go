@@ -30,7 +30,7 @@ type Datagram struct {
 
 	// FlowLabel is the IPv6 flow label, of 20 bits, of every datagram of a train. On the way out 0 leaves the label
 	// to the system, and a link that cannot set labels may ignore it. On the way in it is 0 where the link cannot see
-	// labels. Datagrams of different labels are never joined to one train.
+	// labels. Datagrams of different labels are never joined to one train. On InfiniBand it is more: see IBPort.
 	FlowLabel uint32
 
 	// TrafficClass is the IPv4 TOS or the IPv6 traffic class, of every datagram of a train: DSCP in the upper six
@@ -204,4 +204,5 @@ type NetdevState struct {
 	Up           bool   // administratively up, with a carrier
 	SpeedMbps    int    // 0 when unknown
 	Addrs        []netip.Addr
+	IB           *IBPort // of a port of InfiniBand, or nil
 }

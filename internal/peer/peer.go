@@ -15,9 +15,12 @@ import (
 
 // Peer is a connected QP's knowledge of its peer as a sender of packets.
 type Peer struct {
-	uc   bool           // the QP's transport service is UC, else RC
-	from netip.AddrPort // the source of the latest packet
-	flow wire.Flow      // from that source to the QP
+	uc    bool           // the QP's transport service is UC, else RC
+	ib    bool           // the packets come by InfiniBand
+	from  netip.AddrPort // the source of the latest packet
+	to    netip.AddrPort // on InfiniBand its destination
+	label uint32         // on InfiniBand its service level and flow label
+	flow  wire.Flow      // from that source to the QP
 
 	ports  ports
 	sender sender
@@ -27,11 +30,17 @@ type Peer struct {
 // New returns the Peer of a QP of a type, from which no packet has come.
 func New(typ verbs.QPType) Peer { return Peer{uc: typ == verbs.QPTypeUC} }
 
+// NewIB is New for a QP on InfiniBand.
+func NewIB(typ verbs.QPType) Peer { return Peer{uc: typ == verbs.QPTypeUC, ib: true} }
+
 // Verify verifies the ICRC of a packet, which is a segment of a datagram. The ICRC covers the IPv4 identification and DF:
 // as the link saw them or, where the link could not, as the sender must have set them. local is the packet's
 // destination.
 func (p *Peer) Verify(local netip.Addr, d *link.Datagram, segment int, packet []byte) bool {
-	if d.Src != p.from {
+	if d.Src != p.from || p.ib {
+		if p.ib {
+			return p.verifyIB(d, packet)
+		}
 		p.from = d.Src
 		p.flow = wire.NewFlow(d.Src, netip.AddrPortFrom(local, link.PortOf(local)))
 	}

@@ -251,8 +251,12 @@ func (r *rc) giveUp() {
 	if r.recovery.WasSilent() {
 		cause = fmt.Sprintf("nothing came for %v (timeout %d)", wire.ACKTimeout(a.Timeout), a.Timeout)
 	}
-	r.qp.fail(r.withBlackHole(&fault{verbs.WCRetryExceeded, fmt.Errorf("qp %v at gid %v did not acknowledge psn %v: %d retries (retry_cnt), the last because %s",
-		a.DestQPN, a.AH.DGID, psn(r.recovery.Una()), a.RetryCnt, cause)}))
+	at := fmt.Sprintf("gid %v", a.AH.DGID)
+	if !a.AH.IsGlobal() {
+		at = fmt.Sprintf("lid %d", a.AH.DLID)
+	}
+	r.qp.fail(r.withBlackHole(&fault{verbs.WCRetryExceeded, fmt.Errorf("qp %v at %s did not acknowledge psn %v: %d retries (retry_cnt), the last because %s",
+		a.DestQPN, at, psn(r.recovery.Una()), a.RetryCnt, cause)}))
 }
 
 func (r *rc) underway(limit uint64) bool {

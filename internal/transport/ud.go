@@ -68,6 +68,18 @@ func (u *ud) handle(time.Duration, *wire.Packet) (progress bool) {
 // the payload into the receive buffer. HandleDatagram returns false if it dropped the packet for its Q_Key, which a
 // port counts.
 func (q *QP) HandleDatagram(p *wire.Packet, grh *[verbs.GRHSize]byte) bool {
+	return q.HandleDatagramFrom(p, grh, nil)
+}
+
+// Origin is what a completion tells of a datagram's way, on InfiniBand.
+type Origin struct {
+	SLID         uint16
+	SL, PathBits uint8
+	Global       bool // it has a GRH
+}
+
+// HandleDatagramFrom is HandleDatagram for a datagram that came by InfiniBand, unless from is nil.
+func (q *QP) HandleDatagramFrom(p *wire.Packet, grh *[verbs.GRHSize]byte, from *Origin) bool {
 	if !q.receives() {
 		return true
 	}
@@ -103,6 +115,11 @@ func (q *QP) HandleDatagram(p *wire.Packet, grh *[verbs.GRHSize]byte) bool {
 	}
 	wc := q.completeRecv(w, verbs.WCSuccess, verbs.WCRecv, p.Solicited)
 	wc.Flags, wc.ByteLen, wc.SrcQPN, wc.SL = verbs.WCFlagGRH, verbs.GRHSize+n, verbs.QPN(p.DETH.SrcQP), headerType(grh)
+	if from != nil {
+		if wc.SLID, wc.SL, wc.DLIDPathBits = from.SLID, from.SL, from.PathBits; !from.Global {
+			wc.Flags &^= verbs.WCFlagGRH
+		}
+	}
 	if p.Opcode.HasImm() {
 		wc.Flags |= verbs.WCFlagWithImm
 		wc.Imm = p.Imm

@@ -1,0 +1,215 @@
+package hca
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/peer"
+	"github.com/adverb-rdma/adverb/internal/transport"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// A port of InfiniBand, which only simulations have. All that differs from RoCEv2 is here: link.IBPort says how datagrams
+// name LIDs and GIDs.
+
+// ibWay is the part of a path that InfiniBand has.
+type ibWay struct {
+	src  netip.AddrPort
+	flow wire.Flow
+}
+
+var _ verbs.ProviderMcastLID = (*qp)(nil)
+
+// ib returns the state of the port as one of InfiniBand, or nil.
+func (p *port) ib() *link.IBPort {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state.IB
+}
+
+func (p *port) isIB() bool { return p.ib() != nil }
+
+// pkeys returns the P_Key table. RoCE devices know one partition.
+func (p *port) pkeys() []uint16 {
+	if ib := p.ib(); ib != nil {
+		return ib.PKeys
+	}
+	return []uint16{wire.DefaultPKey}
+}
+
+// checkPKey returns why a QP cannot have the P_Key of an index, or nil.
+func (p *port) checkPKey(index int) error {
+	keys := p.pkeys()
+	switch {
+	case len(keys) == 1 && index != 0:
+		return verbs.Errorf(verbs.ErrInvalid, "PKEY_INDEX %d: the table has one entry, 0", index)
+	case index < 0 || index >= len(keys):
+		return verbs.Errorf(verbs.ErrInvalid, "PKEY_INDEX %d: the table has %d entries", index, len(keys))
+	case keys[index]&wire.PKeyBase == 0:
+		return verbs.Errorf(verbs.ErrInvalid, "PKEY_INDEX %d: the subnet manager has written no P_Key there", index)
+	}
+	return nil
+}
+
+// guidFrom turns a number into a GUID.
+func guidFrom(n uint64) (g verbs.GUID) {
+	binary.BigEndian.PutUint64(g[:], n)
+	return g
+}
+
+// queryIB fills in what a port of InfiniBand has. The caller holds p.mu.
+func (p *port) queryIB(a *verbs.PortAttr) {
+	ib := p.state.IB
+	a.State, a.PhysState, a.LinkLayer = verbs.PortState(ib.State), verbs.PhysState(ib.PhysState), verbs.LinkLayerInfiniBand
+	a.MaxMTU, a.ActiveMTU = verbs.MTU(ib.MaxMTU), verbs.MTU(ib.MTU)
+	a.LID, a.SMLID, a.LMC, a.SMSL = ib.LID, ib.SMLID, ib.LMC, ib.SMSL
+	a.SubnetTimeout, a.MaxVLNum, a.PortCapFlags, a.PKeyTableLen = ib.SubnetTimeout, ib.MaxVL, ib.CapMask, len(ib.PKeys)
+	a.ActiveWidth, a.ActiveSpeed = ib.Width, ib.Speed
+}
+
+// raiseIB raises the events that a port of InfiniBand has besides.
+func (d *Device) raiseIB(was, is *link.IBPort) {
+	if was == nil || is == nil {
+		return
+	}
+	raise := func(changed bool, t verbs.EventType) {
+		if changed {
+			d.Raise(verbs.AsyncEvent{Type: t, Port: 1})
+		}
+	}
+	raise(was.LID != is.LID || was.LMC != is.LMC, verbs.EventLIDChange)
+	raise(was.SMLID != is.SMLID || was.SMSL != is.SMSL, verbs.EventSMChange)
+	raise(fmt.Sprint(was.PKeys) != fmt.Sprint(is.PKeys), verbs.EventPKeyChange)
+	raise(was.Reregistered != is.Reregistered, verbs.EventClientReregister)
+}
+
+// resolveIB is resolve on InfiniBand. A LID leads there, and a GRH is for peers in other subnets, for groups, and on demand.
+func (d *Device) resolveIB(s *shard, ah *verbs.AHAttr) (path, error) {
+	index := 0
+	if ah.IsGlobal() {
+		index = ah.SGIDIndex
+	}
+	local, err := d.port.addr(index)
+	if err != nil {
+		return path{}, err
+	}
+	ib := d.port.ib()
+	slid := ib.LID&^(1<<ib.LMC-1) | uint16(ah.SrcPathBits)&(1<<ib.LMC-1)
+	way := &ibWay{flow: wire.NewLocalFlow(slid, ah.DLID, ah.SL)}
+	from, to := link.LIDAddr(slid), link.LIDAddr(ah.DLID)
+	switch group := ah.DLID >= wire.MulticastLID; {
+	case ah.IsGlobal():
+		from, to = local, ah.DGID.Addr()
+		if to.Is4() {
+			to = netip.AddrFrom16(ah.DGID)
+		}
+		if to.IsMulticast() != group {
+			return path{}, verbs.Errorf(verbs.ErrInvalid, "AV: LID %#04x and GID %v: one leads to a group, and the other does not", ah.DLID, ah.DGID)
+		}
+		way.flow = wire.NewGlobalFlow(local.As16(), ah.DGID, ah.SL, ah.FlowLabel)
+	case group:
+		return path{}, verbs.Errorf(verbs.ErrInvalid, "AV: LID %#04x leads to a multicast group, and needs its GID (DGID) too", ah.DLID)
+	}
+	way.src = netip.AddrPortFrom(from, slid)
+	e, err := d.engine(s, local)
+	if err != nil {
+		return path{}, err
+	}
+	return path{eng: e, dst: netip.AddrPortFrom(to, ah.DLID), trafficClass: ah.TrafficClass, ib: way}, nil
+}
+
+// routeIB is the rest of route, with a path that is set.
+func (q *qp) routeIB() {
+	q.out.src, q.out.flow = q.out.ib.src, q.out.ib.flow
+	q.out.pkey = 0
+	if keys, i := q.dev.port.pkeys(), q.t.Attr().PKeyIndex; i >= 0 && i < len(keys) && keys[i] != wire.DefaultPKey {
+		q.out.pkey = keys[i]
+	}
+}
+
+// mark gives a packet the QP's P_Key.
+func (o *outbound) mark(packet []byte) { binary.BigEndian.PutUint16(packet[2:], o.pkey) }
+
+// takes reports whether a packet is of the QP's partition. Two limited members do not talk to each other.
+func (o *outbound) takes(pkey uint16) bool {
+	if o.pkey == 0 {
+		return pkey&wire.PKeyBase == wire.DefaultPKey&wire.PKeyBase
+	}
+	return pkey&wire.PKeyBase == o.pkey&wire.PKeyBase && (pkey|o.pkey)&^uint16(wire.PKeyBase) != 0
+}
+
+// flowOf returns the flow of a datagram that has come.
+func (d *Device) flowOf(in *link.Datagram) wire.Flow {
+	if d.isIB {
+		return peer.IBFlow(in)
+	}
+	return wire.NewFlow(in.Src, in.Dst)
+}
+
+// putHeader writes the bytes before the payload in the buffer of a UD receive, and returns what else the completion tells on
+// InfiniBand.
+func (d *Device) putHeader(b *[verbs.GRHSize]byte, in *link.Datagram, payload int) *transport.Origin {
+	if !d.isIB {
+		putGRH(b, in, payload)
+		return nil
+	}
+	clear(b[:])
+	label, sl := wire.LinkLabel(in.FlowLabel)
+	o := &transport.Origin{SLID: in.Src.Port(), SL: sl, Global: !link.IsLID(in.Src.Addr())}
+	if ib := d.port.ib(); in.Dst.Port() < wire.MulticastLID {
+		o.PathBits = uint8(in.Dst.Port() & (1<<ib.LMC - 1))
+	}
+	if o.Global {
+		h := wire.GRH{TrafficClass: in.TrafficClass, FlowLabel: label, Length: uint16(payload), NextHeader: wire.GRHNextHeader, HopLimit: grhHopLimit,
+			SGID: in.Src.Addr().As16(), DGID: in.Dst.Addr().As16()}
+		h.AppendTo(b[:0])
+	}
+	return o
+}
+
+// join has an engine join a group.
+func (d *Device) join(e *engine, group netip.Addr, lid uint16) error {
+	if n, ok := d.Netdev.(link.IBNetdev); ok {
+		_, err := n.Join(group, lid)
+		return err
+	}
+	return link.Join(e.link, group)
+}
+
+// leave undoes join.
+func (d *Device) leave(e *engine, group netip.Addr) {
+	if n, ok := d.Netdev.(link.IBNetdev); ok {
+		_ = n.Leave(group) // who does not answer forgets the port when it is gone
+		return
+	}
+	_ = link.Leave(e.link, group)
+}
+
+// IBPath asks subnet administration for the path to a GID. ok is false on a port that is none of InfiniBand.
+func (d *Device) IBPath(to netip.Addr) (p link.IBPath, ok bool, err error) {
+	n, ok := d.Netdev.(link.IBNetdev)
+	if ok {
+		p, err = n.Path(to)
+	}
+	return p, ok, err
+}
+
+// IBJoin makes the port a member of a group, and returns the group's LID. ok is as that of IBPath.
+func (d *Device) IBJoin(group netip.Addr) (lid uint16, ok bool, err error) {
+	n, ok := d.Netdev.(link.IBNetdev)
+	if ok {
+		lid, err = n.Join(group, 0)
+	}
+	return lid, ok, err
+}
+
+// IBLeave undoes IBJoin.
+func (d *Device) IBLeave(group netip.Addr) error {
+	if n, ok := d.Netdev.(link.IBNetdev); ok {
+		return n.Leave(group)
+	}
+	return nil
+}

@@ -1,0 +1,377 @@
+// Package ibnet makes network interfaces of the ports of a simulated InfiniBand fabric, so that software devices run on
+// them: see link.IBPort. The locks and the waiting are here; the fabric itself is pure.
+package ibnet
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/fabric"
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// Net is a fabric with the lock that guards it.
+type Net struct {
+	mu     sync.Mutex
+	fabric *fabric.Fabric
+	devs   map[*fabric.Port]*Netdev
+}
+
+// New returns a Net of a fabric that nobody else uses.
+func New(f *fabric.Fabric) *Net { return &Net{fabric: f, devs: map[*fabric.Port]*Netdev{}} }
+
+// Do calls f with the fabric to itself, and then lets the fabric settle.
+func (n *Net) Do(f func(*fabric.Fabric)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f(n.fabric)
+	n.settle()
+}
+
+// settle moves what can move, and tells the interfaces of it. The caller holds n.mu.
+func (n *Net) settle() {
+	for again := true; again; {
+		again = false
+		n.fabric.Settle()
+		n.fabric.Touched(func(p *fabric.Port) {
+			d := n.devs[p]
+			if d != nil {
+				d.look()
+			}
+			if d == nil || d.link == nil { // packets for QPs that are not there must not hold credits
+				for p.Pending() > 0 {
+					p.Recv()
+					again = true
+				}
+			}
+		})
+	}
+}
+
+// Netdev is a port as a network interface.
+type Netdev struct {
+	net   *Net
+	port  *fabric.Port
+	name  string
+	index int
+
+	// Guarded by net.mu.
+	link    *Link
+	last    fabric.State
+	groups  map[netip.Addr]int
+	changed chan struct{}
+	closed  bool
+}
+
+var _ link.IBNetdev = (*Netdev)(nil)
+
+// Netdev makes a network interface of a channel adapter's port.
+func (n *Net) Netdev(name string, p *fabric.Port) *Netdev {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d := &Netdev{net: n, port: p, name: name, index: len(n.devs) + 1, last: p.State(), groups: map[netip.Addr]int{}, changed: make(chan struct{}, 1)}
+	n.devs[p] = d
+	return d
+}
+
+// look takes note of what has happened to the port. The caller holds net.mu.
+func (d *Netdev) look() {
+	if d.link != nil && d.port.Pending() > 0 {
+		d.link.filled.Store(true)
+		d.link.look()
+	}
+	s := d.port.State()
+	if same(&s, &d.last) {
+		return
+	}
+	d.last = s
+	if !d.closed {
+		select {
+		case d.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func same(a, b *fabric.State) bool { return fmt.Sprint(*a) == fmt.Sprint(*b) }
+
+// Name implements link.Netdev.
+func (d *Netdev) Name() string { return d.name }
+
+// Codes of the C library.
+const speedEDR = 32 // 25 Gbit/s a lane
+
+// State implements link.Netdev.
+func (d *Netdev) State() (link.NetdevState, error) {
+	d.net.mu.Lock()
+	defer d.net.mu.Unlock()
+	s := d.port.State()
+	return link.NetdevState{
+		Index: d.index, Up: s.State == fabric.Active, SpeedMbps: s.SpeedMbps, Addrs: []netip.Addr{netip.AddrFrom16(s.GID)},
+		IB: &link.IBPort{
+			NodeGUID: s.NodeGUID, GUID: s.GUID, State: s.State, PhysState: s.PhysState, LID: s.LID, SMLID: s.SMLID, LMC: s.LMC, SMSL: s.SMSL,
+			MTU: s.MTU, MaxMTU: s.MaxMTU, Width: s.Width, Speed: speedEDR, SubnetTimeout: s.SubnetTimeout, MaxVL: s.VLs, CapMask: s.CapMask,
+			PKeys: s.PKeys, Reregistered: s.Reregister,
+		},
+	}, nil
+}
+
+// Changed implements link.Netdev.
+func (d *Netdev) Changed() <-chan struct{} { return d.changed }
+
+// Path implements link.IBNetdev.
+func (d *Netdev) Path(to netip.Addr) (link.IBPath, error) {
+	d.net.mu.Lock()
+	defer d.net.mu.Unlock()
+	r, err := d.port.Path(to.As16())
+	d.net.settle()
+	if err != nil {
+		return link.IBPath{}, fmt.Errorf("ask for the path from %s to %v: %w", d.name, to, err)
+	}
+	return link.IBPath{DLID: r.DLID, SLID: r.SLID, SL: r.SL, MTU: r.MTU, Rate: r.Rate, PKey: r.PKey, Lifetime: r.Lifetime}, nil
+}
+
+// Join implements link.IBNetdev.
+func (d *Netdev) Join(group netip.Addr, lid uint16) (uint16, error) {
+	d.net.mu.Lock()
+	defer d.net.mu.Unlock()
+	r, err := d.port.Join(group.As16(), lid)
+	d.net.settle()
+	if err != nil {
+		return 0, fmt.Errorf("join multicast group %v on %s: %w", group, d.name, err)
+	}
+	d.groups[group]++
+	return r.MLID, nil
+}
+
+// Leave implements link.IBNetdev. The last of as many calls as of Join ends the membership.
+func (d *Netdev) Leave(group netip.Addr) error {
+	d.net.mu.Lock()
+	defer d.net.mu.Unlock()
+	switch d.groups[group]--; {
+	case d.groups[group] > 0:
+		return nil
+	case d.groups[group] < 0:
+		delete(d.groups, group)
+		return link.GroupError("leave", d.addr(), group, link.ErrNotJoined)
+	}
+	delete(d.groups, group)
+	err := d.port.Leave(group.As16())
+	d.net.settle()
+	return err
+}
+
+func (d *Netdev) addr() netip.Addr { return netip.AddrFrom16(d.port.GID()) }
+
+// Open implements link.Netdev. One link can be open at a time.
+func (d *Netdev) Open(addr netip.Addr) (link.Link, error) {
+	d.net.mu.Lock()
+	defer d.net.mu.Unlock()
+	if addr != d.addr() {
+		return nil, fmt.Errorf("open link on %v: %s has the GID %v alone", addr, d.name, d.addr())
+	}
+	if d.link != nil {
+		return nil, fmt.Errorf("open link on %v: a link is open on %s already; close it first", addr, d.name)
+	}
+	d.link = &Link{dev: d, addr: addr, done: make(chan struct{}), signal: make(chan struct{}, 1)}
+	d.link.filled.Store(true)
+	return d.link, nil
+}
+
+// Close implements link.Netdev.
+func (d *Netdev) Close() error {
+	d.net.mu.Lock()
+	defer d.net.mu.Unlock()
+	if d.closed {
+		return fmt.Errorf("close %s: closed already", d.name)
+	}
+	d.closed = true
+	close(d.changed)
+	return nil
+}
+
+// Link is the link of a port.
+type Link struct {
+	dev  *Netdev
+	addr netip.Addr
+
+	filled atomic.Bool // packets may wait
+	closed atomic.Bool
+	done   chan struct{}
+	woken  atomic.Bool
+	signal chan struct{} // cap 1: look again
+
+	// Guarded by dev.net.mu.
+	stats link.Stats
+}
+
+var _ link.Link = (*Link)(nil)
+
+// Addr implements link.Link. The port number is the LID.
+func (l *Link) Addr() netip.AddrPort {
+	l.dev.net.mu.Lock()
+	defer l.dev.net.mu.Unlock()
+	return netip.AddrPortFrom(l.addr, l.dev.port.State().LID)
+}
+
+// Source implements link.Link. A path says which LID its packets come from, so flows have no say.
+func (l *Link) Source(uint32) netip.AddrPort { return l.Addr() }
+
+// MaxTrain implements link.Link.
+func (l *Link) MaxTrain() int { return 1 }
+
+// Send implements link.Link.
+func (l *Link) Send(batch []link.Datagram) error {
+	if l.closed.Load() {
+		return link.ErrClosed
+	}
+	n := l.dev.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range batch {
+		d := &batch[i]
+		if err := l.send(d); err != nil {
+			l.stats.SendErrors++
+			l.stats.LastSendError = fmt.Errorf("send from %v to %v: %w", d.Src, d.Dst, err)
+			continue
+		}
+		l.stats.Sent++
+		l.stats.SentBytes += uint64(len(d.Payload))
+	}
+	n.settle()
+	return nil
+}
+
+// send puts headers before a datagram, and gives it to the port.
+func (l *Link) send(d *link.Datagram) error {
+	label, sl := wire.LinkLabel(d.FlowLabel)
+	h := wire.LRH{VL: fabric.VL(sl), SL: sl, LNH: wire.LNHLocal, DLID: d.Dst.Port(), SLID: d.Src.Port()}
+	size := wire.LRHSize + len(d.Payload)
+	global := !link.IsLID(d.Dst.Addr())
+	if global {
+		h.LNH = wire.LNHGlobal
+		size += wire.GRHSize
+	}
+	h.Length = uint16(size / 4)
+	b := h.AppendTo(make([]byte, 0, size+wire.VCRCSize))
+	if global {
+		g := wire.GRH{TrafficClass: d.TrafficClass, FlowLabel: label, Length: uint16(len(d.Payload)), NextHeader: wire.GRHNextHeader, HopLimit: hopLimit,
+			SGID: d.Src.Addr().As16(), DGID: d.Dst.Addr().As16()}
+		b = g.AppendTo(b)
+	}
+	return l.dev.port.Send(append(b, d.Payload...))
+}
+
+const hopLimit = 64
+
+// Recv implements link.Link.
+func (l *Link) Recv(batch []link.Datagram) (int, error) {
+	if l.closed.Load() {
+		return 0, link.ErrClosed
+	}
+	if !l.filled.Load() {
+		return 0, nil
+	}
+	n := l.dev.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	got := 0
+	for got < len(batch) {
+		b, ok := l.dev.port.Recv()
+		if !ok {
+			l.filled.Store(false)
+			break
+		}
+		if read(&batch[got], b) {
+			l.stats.Received++
+			l.stats.ReceivedBytes += uint64(len(batch[got].Payload))
+			got++
+		}
+	}
+	n.settle() // the credits that are free now
+	return got, nil
+}
+
+// read makes a datagram of a packet. The packet may have other receivers, so the payload is a copy.
+func read(d *link.Datagram, b []byte) bool {
+	h, err := wire.DecodeLRH(b)
+	if err != nil || h.LNH&wire.LNHLocal == 0 {
+		return false
+	}
+	b = b[wire.LRHSize:]
+	*d = link.Datagram{IDKnown: true, FlowLabel: wire.LinkLabelOf(0, h.SL)}
+	src, dst := link.LIDAddr(h.SLID), link.LIDAddr(h.DLID)
+	if h.LNH == wire.LNHGlobal {
+		g, err := wire.DecodeGRH(b)
+		if err != nil || g.NextHeader != wire.GRHNextHeader || int(g.Length) != len(b)-wire.GRHSize {
+			return false
+		}
+		b = b[wire.GRHSize:]
+		src, dst = netip.AddrFrom16(g.SGID), netip.AddrFrom16(g.DGID)
+		d.TrafficClass, d.FlowLabel = g.TrafficClass, wire.LinkLabelOf(g.FlowLabel, h.SL)
+	}
+	d.Src, d.Dst = netip.AddrPortFrom(src, h.SLID), netip.AddrPortFrom(dst, h.DLID)
+	d.Payload = append([]byte(nil), b...)
+	return true
+}
+
+// Wait implements link.Link.
+func (l *Link) Wait(d time.Duration) error {
+	var expired <-chan time.Time
+	if d >= 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		expired = t.C
+	}
+	for {
+		switch {
+		case l.closed.Load():
+			return link.ErrClosed
+		case l.woken.Swap(false), l.filled.Load():
+			return nil
+		}
+		select {
+		case <-l.signal:
+		case <-expired:
+			return nil
+		case <-l.done:
+			return link.ErrClosed
+		}
+	}
+}
+
+// Wake implements link.Link.
+func (l *Link) Wake() {
+	l.woken.Store(true)
+	l.look()
+}
+
+func (l *Link) look() {
+	select {
+	case l.signal <- struct{}{}:
+	default:
+	}
+}
+
+// Stats implements link.Link.
+func (l *Link) Stats() link.Stats {
+	l.dev.net.mu.Lock()
+	defer l.dev.net.mu.Unlock()
+	return l.stats
+}
+
+// Close implements link.Link.
+func (l *Link) Close() error {
+	if l.closed.Swap(true) {
+		return link.ErrClosed
+	}
+	close(l.done)
+	l.dev.net.mu.Lock()
+	defer l.dev.net.mu.Unlock()
+	l.dev.link = nil
+	return nil
+}
