@@ -152,6 +152,9 @@ func TestRoCEv1Faults(t *testing.T) {
 	}
 	x.Send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{src.SGE(0, size)}, Remote: dst.Remote(0)})
 	x.Done()
+	if got := x.QP.Carrier(); got != verbs.CarrierV1 {
+		t.Errorf("the carrier is %q, want %q", got, verbs.CarrierV1)
+	}
 	if string(src.Bytes()) != string(dst.Bytes()) {
 		t.Error("the message has arrived with errors")
 	}

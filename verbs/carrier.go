@@ -2,8 +2,9 @@ package verbs
 
 // The ways that a QP's packets can go by: see [QP.Carrier].
 const (
-	CarrierUDP = "udp" // RoCEv2
-	CarrierSHM = "shm" // memory shared with the peer's process, which is on the same host
+	CarrierUDP = "udp"    // RoCEv2
+	CarrierV1  = "rocev1" // RoCEv1, in Ethernet frames
+	CarrierSHM = "shm"    // memory shared with the peer's process, which is on the same host
 )
 
 // ProviderCarrier is for implementers of providers: a ProviderQP implements it if it can tell by which way its

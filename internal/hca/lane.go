@@ -178,6 +178,9 @@ func (q *qp) Carrier() string {
 	case q.lane.out != nil && !q.lane.out.Broken():
 		return verbs.CarrierSHM
 	}
+	if link.IsV1(q.out.eng.addr) {
+		return verbs.CarrierV1
+	}
 	return verbs.CarrierUDP
 }
 

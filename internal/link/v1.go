@@ -59,7 +59,7 @@ func MACOf(a netip.Addr) (mac [6]byte, ok bool) {
 		return [6]byte{0x01, 0x00, 0x5e, b[13] & 0x7f, b[14], b[15]}, true
 	case ip.IsMulticast():
 		return [6]byte{0x33, 0x33, b[12], b[13], b[14], b[15]}, true
-	case ip.Is6() && ip.IsLinkLocalUnicast():
+	case ip.Is6() && ip.IsLinkLocalUnicast() && b[11] == 0xff && b[12] == 0xfe: // an EUI-64
 		return [6]byte{b[8] ^ 2, b[9], b[10], b[13], b[14], b[15]}, true
 	}
 	return mac, false

@@ -116,6 +116,9 @@ func portFiles(files map[string]string, dir string, dev *verbs.Device, port int)
 	}
 	for _, g := range gids {
 		files[fmt.Sprintf("%sgids/%d", dir, g.Index)] = words(g.GID[:])
+		if g.Type == verbs.GIDTypeRoCEv1 {
+			files[fmt.Sprintf("%sgid_attrs/types/%d", dir, g.Index)] = "IB/RoCE v1\n"
+		}
 		if g.Netdev != "" {
 			files[fmt.Sprintf("%sgid_attrs/ndevs/%d", dir, g.Index)] = g.Netdev + "\n"
 		}

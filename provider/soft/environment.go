@@ -19,6 +19,7 @@ const envList = "ADVERB_IWARP"
 type environment struct {
 	qps     hca.QPEnvironment
 	shards  int // 0: nothing is said
+	v1      roceV1
 	shm     bool
 	watched bool
 	crc     bool
@@ -35,6 +36,8 @@ func readEnvironment() (*environment, error) {
 	e.qps, err = hca.ReadQPEnvironment()
 	note(err)
 	e.shards, err = settings.Value("ADVERB_SHARDS", parseShards)
+	note(err)
+	e.v1, err = settings.Value(envRoCEv1, parseRoCEv1)
 	note(err)
 	_, err = settings.Value(mem.EnvDebug, mem.ParseDebug) // which regions go by
 	note(err)

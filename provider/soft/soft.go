@@ -51,6 +51,11 @@
 // ADVERB_EXTENSIONS=0 has RC QPs talk to other adverbs as to cards and kernels: with the standard's packets alone, and so
 // without selective repeat. So one machine suffices to see the packets that such a peer gets.
 //
+// ADVERB_ROCEV1=1 gives devices GIDs of RoCEv1 too, behind those of RoCEv2: each address again, and the link-local GID of
+// the interface's MAC address. A path from such a GID takes frames of Ethernet in place of UDP. "first" puts these GIDs
+// before the others, so that rdmacm connects by RoCEv1. This is for Linux, and needs root or CAP_NET_RAW: else Open fails.
+// A device has one shard then, and at any time one process has an address of RoCEv1.
+//
 // On Linux a program with an open device answers "adverb stat" and "adverb res", asked by the same user or
 // by root. ADVERB_WATCH=0 keeps it from that.
 package soft
@@ -158,7 +163,15 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	config.Middleware, config.Closers, config.Journal = shown.Middleware, shown.Closers, shown.Journal
 	memory := env.shm && len(config.Middleware) == 0
 	config.Ways = ways(shared, memory)
+	netif, err := withV1(shared, env.v1, &config)
+	if err != nil {
+		shared.Close()
+		return nil, err
+	}
 	shards := env.shards
+	if env.v1 != noV1 {
+		shards = 1 // a packet socket takes all frames of an address
+	}
 	if shards == 0 {
 		shards = min(runtime.GOMAXPROCS(0), usualShards)
 	}
@@ -167,7 +180,7 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 			config.Shards = append(config.Shards, hca.Shard{Netdev: s, Ways: ways(s, memory)})
 		}
 	}
-	d, err := hca.Open(shared, config)
+	d, err := hca.Open(netif, config)
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func leave(t *testing.T, l link.Link, group netip.Addr) {
 	}
 }
 
-func at(group netip.Addr) netip.AddrPort { return netip.AddrPortFrom(group, link.Port) }
+func at(group netip.Addr) netip.AddrPort { return netip.AddrPortFrom(group, link.PortOf(group)) }
 
 func testJoin(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	join(t, b, groups[0])
