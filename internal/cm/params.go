@@ -62,6 +62,13 @@ type ConnectParams struct {
 	RemoteCMTimeout uint8  // within which the peer is to answer; 0 is DefaultCMTimeout
 	LocalCMTimeout  uint8  // within which this side will answer; 0 is DefaultCMTimeout
 	MaxCMRetries    uint8  // 0 is DefaultCMRetries, and at most 15
+	Way             Way    // on InfiniBand
+}
+
+// Way is what the path of a REQ says on InfiniBand. The zero Way is of other networks.
+type Way struct {
+	LocalLID, RemoteLID uint16
+	SL                  uint8
 }
 
 // RequestParams are the parameters of a REQ beside the [Params] of its sender.

@@ -24,8 +24,8 @@ func Unserved(dev *verbs.Device, at netip.AddrPort, cause error) {
 	}
 }
 
-// Addrs returns the addresses from which a device can connect: those of its RoCE v2 GIDs, or those of
-// an iWARP device's network interface. Of a device of the kernel's they are those that the kernel connects from.
+// Addrs returns the addresses from which a device can connect: those of its RoCE v2 GIDs, those that its GIDs are on
+// InfiniBand, where they stand for IPoIB's link-local ones, or those of an iWARP device's network interface. Of a device of the kernel's they are those that the kernel connects from.
 func Addrs(dev *verbs.Device) ([]netip.Addr, error) {
 	if k, ok := kernelOf(dev); ok {
 		return kernelAddrs(dev, k)
@@ -33,18 +33,19 @@ func Addrs(dev *verbs.Device) ([]netip.Addr, error) {
 	if c, ok := carrierOf(dev); ok {
 		return c.Addrs(), nil
 	}
-	addrs, err := roceAddrs(dev, DevicePort)
+	addrs, err := portAddrs(dev, DevicePort)
 	if err != nil {
 		return nil, err
 	}
 	return addrs, nil
 }
 
-// roceAddrs returns the addresses of a port's RoCE v2 GIDs. After an error they are those of the GIDs that were read.
-func roceAddrs(dev *verbs.Device, port int) (addrs []netip.Addr, err error) {
+// portAddrs returns the addresses of those GIDs of a port that name it to peers. After an error they are those of the GIDs that were read.
+func portAddrs(dev *verbs.Device, port int) (addrs []netip.Addr, err error) {
 	es, err := dev.GIDs(port)
+	typ := gidType(dev, port)
 	for _, e := range es {
-		if e.Type == verbs.GIDTypeRoCEv2 {
+		if e.Type == typ {
 			addrs = append(addrs, e.GID.Addr())
 		}
 	}
@@ -123,7 +124,7 @@ func CheckGID(dev *verbs.Device, addr netip.Addr) error {
 // gidIndex returns where an address stands in a device's GID table, or ENODEV: the address of a connection or its MADs,
 // which tells RoCEv1 from RoCEv2.
 func gidIndex(dev *verbs.Device, addr netip.Addr) (int, error) {
-	typ := verbs.GIDTypeRoCEv2
+	typ := gidType(dev, DevicePort)
 	if link.IsV1(addr) {
 		typ = verbs.GIDTypeRoCEv1
 	}
@@ -133,7 +134,7 @@ func gidIndex(dev *verbs.Device, addr netip.Addr) (int, error) {
 // chosen returns where a device's GID table first has an address, and the address as connections from there have it: of
 // RoCEv1 if that entry is. So the order of the table chooses how a device connects, as default_roce_mode does on Linux.
 func chosen(dev *verbs.Device, addr netip.Addr) (int, netip.Addr, error) {
-	v2, err := gidOf(dev, DevicePort, addr, verbs.GIDTypeRoCEv2)
+	v2, err := gidOf(dev, DevicePort, addr, gidType(dev, DevicePort))
 	if v1, errV1 := gidOf(dev, DevicePort, addr, verbs.GIDTypeRoCEv1); errV1 == nil && (err != nil || v1 < v2) {
 		return v1, link.V1(addr), nil
 	}

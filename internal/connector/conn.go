@@ -157,6 +157,9 @@ func (c *ibConn) Connect(call *Call) error {
 		FlowLabel:      flowLabel(call),
 		PacketLifetime: lifetime(call),
 	}
+	if params.Way, err = wayTo(c.c.dev, c.path.Remote); err != nil {
+		return err
+	}
 	params.UC = call.Type == verbs.QPTypeUC
 	params.PrivateData = data
 	if call.ACKTimeout > 0 {
@@ -263,12 +266,19 @@ func (c *ibConn) Close() {
 	})
 }
 
-// Join implements Conn. RoCE derives all of it from the group's address, and the device joins when a QP is attached.
+// Join implements Conn. RoCE derives all of it from the group's address, and the device joins when a QP is attached. On
+// InfiniBand subnet administration gives the group a LID.
 func (c *ibConn) Join(group netip.Addr, tos uint8) (*Datagram, error) {
+	lid, err := ibJoin(c.c.dev, group)
+	if err != nil {
+		return nil, err
+	}
 	c.c.mu.Lock()
 	defer c.c.mu.Unlock()
-	return &Datagram{AH: ahAttr(group, c.sgid, tos), QPN: multicastQPN, QKey: UDQKey}, nil
+	attr := ahAttr(group, c.sgid, tos)
+	attr.DLID = lid
+	return &Datagram{AH: attr, QPN: multicastQPN, QKey: UDQKey}, nil
 }
 
 // Leave implements Conn.
-func (c *ibConn) Leave(netip.Addr) {}
+func (c *ibConn) Leave(group netip.Addr) { ibLeave(c.c.dev, group) }

@@ -97,7 +97,10 @@ func (c *ibConn) take(ev *cm.Event) Event {
 			report.Kind, report.Reason = NotFound, uint16(ev.Status)
 			break
 		}
-		report.Peer.AH = ahAttr(c.path.Remote, c.sgid, c.path.TrafficClass)
+		if report.Peer.AH, report.Err = pathTo(c.c.dev, c.path.Remote, c.sgid, c.path.TrafficClass); report.Err != nil {
+			report.Kind = Unreachable
+			break
+		}
 		report.Peer.QPN, report.Peer.QKey = verbs.QPN(ev.QPN), verbs.QKey(ev.QKey)
 	}
 	return report

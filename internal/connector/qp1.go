@@ -171,7 +171,11 @@ func (q *qp1) ah(path cm.Path) (*verbs.AH, error) {
 	if err != nil {
 		return nil, err
 	}
-	ah, err := q.pd.CreateAH(ahAttr(path.Remote, sgid, path.TrafficClass))
+	attr, err := pathTo(q.dev, path.Remote, sgid, path.TrafficClass)
+	if err != nil {
+		return nil, err
+	}
+	ah, err := q.pd.CreateAH(attr)
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,11 @@ func (c *ibConn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, verbs
 		if typ == verbs.QPTypeUD {
 			return a, mask, nil
 		}
-		a.AH, a.PathMTU, a.DestQPN, a.RQPSN = ahAttr(c.path.Remote, sgid, c.path.TrafficClass), agreed.mtu, agreed.peerQPN, c.psn
+		var err error
+		if a.AH, err = pathTo(c.c.dev, c.path.Remote, sgid, c.path.TrafficClass); err != nil {
+			return a, 0, err
+		}
+		a.PathMTU, a.DestQPN, a.RQPSN = agreed.mtu, agreed.peerQPN, c.psn
 		mask |= verbs.MaskAV | verbs.MaskPathMTU | verbs.MaskDestQPN | verbs.MaskRQPSN
 		if typ == verbs.QPTypeRC {
 			a.MinRNRTimer = minRNRTimer

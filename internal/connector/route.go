@@ -33,6 +33,15 @@ func (c *ibConn) Route(call *Call) (bool, error) {
 		HopLimit: hopLimit, TrafficClass: call.TOS, PKey: wire.DefaultPKey, PacketLifetime: lifetime(call),
 		MTU: knownMTUs.limit(time.Now(), c.c.dev, call.Remote.Addr().WithZone("").Unmap(), call.mtu(attr.ActiveMTU)),
 	}
+	p, err := ibPathTo(c.c.dev, call.Remote.Addr().WithZone(""))
+	if err != nil {
+		return false, err
+	}
+	if p.DLID != 0 {
+		c.route.SLID, c.route.DLID, c.route.SL, c.route.PKey, c.route.Rate = p.SLID, p.DLID, p.SL, verbs.PKey(p.PKey), verbs.Rate(p.Rate)
+		c.route.HopLimit = 0 // no router is on the way
+		c.route.MTU = min(c.route.MTU, verbs.MTU(p.MTU))
+	}
 	return true, nil
 }
 

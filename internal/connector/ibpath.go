@@ -1,0 +1,62 @@
+package connector
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/adverb-rdma/adverb/internal/cm"
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// subnetAdministration is what a software device on InfiniBand has besides. ok is false on other networks.
+type subnetAdministration interface {
+	IBPath(to netip.Addr) (p link.IBPath, ok bool, err error)
+	IBJoin(group netip.Addr) (lid uint16, ok bool, err error)
+	IBLeave(group netip.Addr) error
+}
+
+// ibPathTo asks subnet administration for the path to an address, which is a GID there. On other networks there is nothing to
+// ask, and the path is empty.
+func ibPathTo(dev *verbs.Device, to netip.Addr) (link.IBPath, error) {
+	sa, ok := dev.Provider().(subnetAdministration)
+	if !ok {
+		return link.IBPath{}, nil
+	}
+	p, _, err := sa.IBPath(to)
+	return p, err
+}
+
+// pathTo describes the path from one of the device's addresses to another address.
+func pathTo(dev *verbs.Device, to netip.Addr, sgid int, tos uint8) (verbs.AHAttr, error) {
+	a := ahAttr(to, sgid, tos)
+	p, err := ibPathTo(dev, to)
+	a.DLID, a.SL = p.DLID, p.SL
+	return a, err
+}
+
+// wayTo is ibPathTo for a REQ.
+func wayTo(dev *verbs.Device, to netip.Addr) (cm.Way, error) {
+	p, err := ibPathTo(dev, to)
+	return cm.Way{LocalLID: p.SLID, RemoteLID: p.DLID, SL: p.SL}, err
+}
+
+// ibJoin makes the port a member of a group of InfiniBand, and returns the group's LID. On other networks it does nothing.
+func ibJoin(dev *verbs.Device, group netip.Addr) (uint16, error) {
+	sa, ok := dev.Provider().(subnetAdministration)
+	if !ok {
+		return 0, nil
+	}
+	lid, _, err := sa.IBJoin(group)
+	if err != nil {
+		return 0, fmt.Errorf("join: %w", err)
+	}
+	return lid, nil
+}
+
+// ibLeave undoes ibJoin.
+func ibLeave(dev *verbs.Device, group netip.Addr) {
+	if sa, ok := dev.Provider().(subnetAdministration); ok {
+		_ = sa.IBLeave(group) // a subnet manager that does not answer forgets the port some day
+	}
+}
