@@ -271,7 +271,7 @@ func TestCreateQPArguments(t *testing.T) {
 	wantErr(t, "a CQ of another Open", err, verbs.ErrInvalid, "the SendCQ is of another Open of device sim0 than the PD", "make it by Device.CreateCQ of PD.Device")
 	_, err = pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, SRQ: must(twinPD.CreateSRQ(verbs.SRQAttr{MaxWR: 1, MaxSGE: 1}))(t)})
 	wantErr(t, "an SRQ of another Open", err, verbs.ErrInvalid, "the SRQ is of another Open of device sim0 than the PD", "make it by CreateSRQ")
-	for _, typ := range []verbs.QPType{1, 8, 9, 255} {
+	for _, typ := range []verbs.QPType{1, 8, 11, 255} {
 		_, err = pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: cq, RecvCQ: cq})
 		wantErr(t, typ.String(), err, verbs.ErrUnsupported, "type "+typ.String())
 	}

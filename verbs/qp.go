@@ -15,7 +15,8 @@ const (
 // QP is a queue pair (struct ibv_qp).
 type QP struct {
 	object
-	pd             *PD
+	dev            *Device
+	pd             *PD // nil for an XRC target
 	p              ProviderQP
 	typ            QPType
 	cap            QPCap
@@ -39,11 +40,17 @@ func (pd *PD) createQP(verb string, attr QPInitAttr, create func(*ProviderQPInit
 	if attr.SRQ != nil {
 		attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE = 0, 0 // which do not count, whatever they are
 	}
+	if attr.Type == QPTypeXRCSend {
+		if err := attr.checkXRC(pd.dev); err != nil {
+			return nil, wrap(verb, pd.name, err)
+		}
+		attr.RecvCQ = attr.SendCQ // an initiator has no receives
+	}
 	if err := attr.check(pd.dev); err != nil {
 		return nil, wrap(verb, pd.name, err)
 	}
 	qp := &QP{
-		object: object{name: "new qp"}, pd: pd, typ: attr.Type,
+		object: object{name: "new qp"}, dev: pd.dev, pd: pd, typ: attr.Type,
 		sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ, signalAll: attr.SignalAll, context: attr.Context,
 	}
 	parents := []*object{&pd.object, &attr.SendCQ.object, &attr.RecvCQ.object}
@@ -63,10 +70,15 @@ func (pd *PD) createQP(verb string, attr QPInitAttr, create func(*ProviderQPInit
 		qp.detach()
 		return nil, wrap(verb, pd.name, err)
 	}
-	qp.p, qp.cap = p, pattr.Cap
+	qp.provided(p, pattr.Cap)
+	return qp, nil
+}
+
+// provided says that the provider has made its side of qp, with capacities.
+func (qp *QP) provided(p ProviderQP, c QPCap) {
+	qp.p, qp.cap = p, c
 	qp.setName(fmt.Sprintf("qp %v", p.QPN()))
 	qp.made(qp)
-	return qp, nil
 }
 
 // orType returns the attributes with a type, unless they have one.
@@ -75,6 +87,17 @@ func (a QPInitAttr) orType(t QPType) QPInitAttr {
 		a.Type = t
 	}
 	return a
+}
+
+// checkXRC checks what only initiators lack.
+func (a *QPInitAttr) checkXRC(d *Device) error {
+	switch {
+	case !d.hasXRC():
+		return Errorf(ErrUnsupported, "type %v: the device has no XRC (device_cap_flags)", a.Type)
+	case a.SRQ != nil || a.Cap.MaxRecvWR != 0 || a.RecvCQ != nil && a.RecvCQ != a.SendCQ:
+		return invalidf("type %v takes no receives: RecvCQ, SRQ and MaxRecvWR stay empty", a.Type)
+	}
+	return nil
 }
 
 func (a *QPInitAttr) check(d *Device) error {
@@ -91,9 +114,15 @@ func (a *QPInitAttr) check(d *Device) error {
 		if err := d.checkOpen("SRQ", "CreateSRQ of a PD of the same Device", a.SRQ.pd.dev); err != nil {
 			return err
 		}
+		if a.SRQ.xrcd != nil {
+			return invalidf("the SRQ is an XRC SRQ: peers reach it by its number, through the QPs of its XRC domain")
+		}
 	}
 	if err := d.info.Transport.hasType(a.Type); err != nil {
 		return err
+	}
+	if a.Type == QPTypeXRCRecv {
+		return invalidf("type %v: make it by XRCD.CreateQP", a.Type)
 	}
 	limits := []struct {
 		name       string
@@ -129,7 +158,7 @@ func (d *Device) checkOpen(what, remedy string, of *Device) error {
 	return invalidf("the %s is of %s, and the PD of %s: make it by %s", what, of.name, d.name, remedy)
 }
 
-// PD returns the protection domain of the QP.
+// PD returns the protection domain of the QP, which is nil for an XRC target.
 func (qp *QP) PD() *PD { return qp.pd }
 
 // QPN returns the QP's number.
@@ -194,7 +223,7 @@ func (qp *QP) Modify(attr *QPAttr, mask QPAttrMask) error {
 	if mask&MaskState != 0 && attr.State > QPStateErr {
 		return wrap(verb, qp.name, invalidf("STATE %d is no QP state", attr.State))
 	}
-	dev := qp.pd.dev
+	dev := qp.dev
 	if _, err := dev.info.Transport.CheckModify(qp.typ, qp.p.State(), attr, mask); err != nil {
 		return wrap(verb, qp.name, err)
 	}
@@ -215,7 +244,7 @@ func (qp *QP) Modify(attr *QPAttr, mask QPAttrMask) error {
 // checkAV reports the first fault of an address vector, by the link layer of the port that it is
 // for: its own, the one that is set with it, or the one that the QP has.
 func (qp *QP) checkAV(attr *QPAttr, mask QPAttrMask) error {
-	dev := qp.pd.dev
+	dev := qp.dev
 	port := attr.AH.Port
 	if port == 0 && mask&MaskPort != 0 {
 		port = attr.Port
@@ -241,7 +270,7 @@ func (qp *QP) checkAV(attr *QPAttr, mask QPAttrMask) error {
 // the access of the peer through this QP, if the MR that the peer names allows it as well.
 func (qp *QP) Init(port int, access Access) error {
 	mask := MaskState | MaskPort | MaskAccessFlags
-	if qp.pd.dev.info.Transport != TransportIWARP { // which has no P_Keys
+	if qp.dev.info.Transport != TransportIWARP { // which has no P_Keys
 		mask |= MaskPKeyIndex
 	}
 	return qp.Modify(&QPAttr{State: QPStateInit, Port: port, Access: access}, mask)
@@ -255,20 +284,20 @@ func (qp *QP) RTR(peer Peer, path Path) error {
 		if err != nil {
 			return wrap("modify", qp.name, err)
 		}
-		port, err := qp.pd.dev.QueryPort(max(now.Port, 1))
+		port, err := qp.dev.QueryPort(max(now.Port, 1))
 		if err != nil {
 			return err
 		}
 		path.MTU = port.ActiveMTU
 	}
 	if path.MaxDestRDAtomic == 0 {
-		path.MaxDestRDAtomic = qp.pd.dev.attr.MaxQPRdAtom
+		path.MaxDestRDAtomic = qp.dev.attr.MaxQPRdAtom
 	}
 	if path.MinRNRTimer == 0 {
 		path.MinRNRTimer = defaultMinRNRTimer
 	}
 	mask := MaskState | rtrRC
-	if qp.typ == QPTypeUC {
+	if qp.typ == QPTypeUC || qp.typ == QPTypeXRCSend {
 		mask = MaskState | rtrUC
 	}
 	return qp.Modify(&QPAttr{
@@ -286,11 +315,14 @@ func (qp *QP) RTR(peer Peer, path Path) error {
 // iWARP, where the connection manager takes the QP to RTS, the error is ErrUnsupported.
 func (qp *QP) RTS(psn PSN, r Retry) error {
 	if r == DefaultRetry {
-		r.MaxRDAtomic = min(r.MaxRDAtomic, qp.pd.dev.attr.MaxQPInitRdAtom)
+		r.MaxRDAtomic = min(r.MaxRDAtomic, qp.dev.attr.MaxQPInitRdAtom)
 	}
 	mask := MaskState | MaskSQPSN
-	if qp.typ == QPTypeRC {
+	switch qp.typ {
+	case QPTypeRC, QPTypeXRCSend:
 		mask |= rtsRC
+	case QPTypeXRCRecv:
+		mask |= rtsRecv
 	}
 	return qp.Modify(&QPAttr{
 		State: QPStateRTS, SQPSN: psn, Timeout: r.Timeout, RetryCnt: r.RetryCount, RNRRetry: r.RNRRetryCount, MaxRDAtomic: r.MaxRDAtomic,
@@ -331,6 +363,9 @@ func (qp *QP) PostSend(wrs []SendWR) (n int, err error) {
 // be in any state but RESET. A QP with an SRQ takes no receives of its own: the error is
 // ErrInvalid.
 func (qp *QP) PostRecv(wrs []RecvWR) (n int, err error) {
+	if qp.typ.isXRC() {
+		return 0, wrap("post receive to", qp.name, Errorf(ErrUnsupported, "a %v QP takes no receives: post them to an XRC SRQ", qp.typ))
+	}
 	for i := range wrs {
 		if len(wrs[i].SGList) > qp.cap.MaxRecvSGE {
 			if n, perr := qp.p.PostRecv(wrs[:i]); perr != nil {
@@ -360,6 +395,9 @@ var sendOps = [...]uint32{
 		1<<OpAtomicCmpSwap | 1<<OpAtomicFetchAdd | 1<<OpSendWithInv | 1<<OpLocalInv | 1<<OpBindMW | 1<<OpFlush | 1<<OpAtomicWrite,
 	QPTypeUC: 1<<OpRDMAWrite | 1<<OpRDMAWriteWithImm | 1<<OpSend | 1<<OpSendWithImm | 1<<OpLocalInv | 1<<OpBindMW,
 	QPTypeUD: 1<<OpSend | 1<<OpSendWithImm,
+	QPTypeXRCSend: 1<<OpRDMAWrite | 1<<OpRDMAWriteWithImm | 1<<OpSend | 1<<OpSendWithImm | 1<<OpRDMARead |
+		1<<OpAtomicCmpSwap | 1<<OpAtomicFetchAdd | 1<<OpSendWithInv | 1<<OpLocalInv | 1<<OpBindMW,
+	QPTypeXRCRecv: 0,
 }
 
 const knownSendFlags = SendFence | SendSignaled | SendSolicited | SendInline
@@ -369,6 +407,9 @@ const knownSendFlags = SendFence | SendSignaled | SendSolicited | SendInline
 func (qp *QP) checkSend(wr *SendWR) error {
 	if sendOps[qp.typ]>>wr.Op&1 == 0 {
 		return Errorf(ErrUnsupported, "%v is no operation of a %v QP", wr.Op, qp.typ)
+	}
+	if wr.RemoteSRQN > max24 {
+		return invalidf("remote SRQ number %#x has more than 24 bits", uint32(wr.RemoteSRQN))
 	}
 	if wr.Flags&^knownSendFlags != 0 {
 		return invalidf("unknown send flags %v", wr.Flags&^knownSendFlags)
@@ -405,7 +446,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 			return invalidf("%v takes no inline data: it fills SGList", wr.Op)
 		}
 	case OpAtomicWrite:
-		if qp.pd.dev.attr.DeviceCapFlagsEx&DeviceAtomicWrite == 0 {
+		if qp.dev.attr.DeviceCapFlagsEx&DeviceAtomicWrite == 0 {
 			return Errorf(ErrUnsupported, "the device has no ATOMIC WRITE (device_cap_flags_ex)")
 		}
 		if length != atomicSize {
@@ -415,7 +456,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 			return invalidf("an ATOMIC WRITE's remote address must be divisible by 8: %#x is not", wr.Remote.VA)
 		}
 	case OpFlush:
-		if err := wr.Flush.check(length, wr.Flags, &qp.pd.dev.attr); err != nil {
+		if err := wr.Flush.check(length, wr.Flags, &qp.dev.attr); err != nil {
 			return err
 		}
 	}

@@ -10,9 +10,14 @@ const (
 	QPTypeRC QPType = 2 // reliable connection
 	QPTypeUC QPType = 3 // unreliable connection
 	QPTypeUD QPType = 4 // unreliable datagram
+
+	QPTypeXRCSend QPType = 9  // the initiator of an extended reliable connection: it sends
+	QPTypeXRCRecv QPType = 10 // the target: it receives, into XRC SRQs
 )
 
-var qpTypeNames = names[QPType]{"QPT", map[QPType]string{QPTypeRC: "QPT_RC", QPTypeUC: "QPT_UC", QPTypeUD: "QPT_UD"}}
+var qpTypeNames = names[QPType]{"QPT", map[QPType]string{
+	QPTypeRC: "QPT_RC", QPTypeUC: "QPT_UC", QPTypeUD: "QPT_UD", QPTypeXRCSend: "QPT_XRC_SEND", QPTypeXRCRecv: "QPT_XRC_RECV",
+}}
 
 // String returns the C library's name without IBV_, such as QPT_RC.
 func (t QPType) String() string { return qpTypeNames.name(t) }

@@ -113,6 +113,9 @@ const (
 	rtsOptUC = MaskCurState | MaskAltPath | MaskAccessFlags | MaskPathMigState
 	rtsOptRC = rtsOptUC | MaskMinRNRTimer
 	rtsOptUD = MaskCurState | MaskQKey
+	rtsRecv  = MaskTimeout | MaskSQPSN
+	sqdSend  = sqdUC | MaskPort | MaskTimeout | MaskRetryCnt | MaskRNRRetry | MaskMaxRDAtomic
+	sqdRecv  = sqdUC | MaskPort | MaskTimeout | MaskMaxDestRDAtomic | MaskMinRNRTimer
 	sqdUC    = MaskAV | MaskAltPath | MaskAccessFlags | MaskPKeyIndex | MaskPathMigState
 	sqdRC    = sqdUC | MaskPort | MaskTimeout | MaskRetryCnt | MaskRNRRetry | MaskMaxRDAtomic |
 		MaskMaxDestRDAtomic | MaskMinRNRTimer
@@ -134,6 +137,20 @@ var ibTransitions = map[QPType]map[QPState]map[QPState]transition{
 		QPStateRTS:   {QPStateRTS: {optional: rtsOptUC}, QPStateSQD: {optional: MaskEnSQDAsyncNotify}},
 		QPStateSQD:   {QPStateRTS: {optional: rtsOptUC}, QPStateSQD: {optional: sqdUC}},
 		QPStateSQE:   {QPStateRTS: {optional: MaskCurState | MaskAccessFlags}},
+	},
+	QPTypeXRCSend: {
+		QPStateReset: {QPStateInit: {required: initRC}},
+		QPStateInit:  {QPStateInit: {optional: initRC}, QPStateRTR: {rtrUC, rtrOpt}},
+		QPStateRTR:   {QPStateRTS: {rtsRC, rtsOptUC}},
+		QPStateRTS:   {QPStateRTS: {optional: rtsOptUC}, QPStateSQD: {optional: MaskEnSQDAsyncNotify}},
+		QPStateSQD:   {QPStateRTS: {optional: rtsOptUC}, QPStateSQD: {optional: sqdSend}},
+	},
+	QPTypeXRCRecv: {
+		QPStateReset: {QPStateInit: {required: initRC}},
+		QPStateInit:  {QPStateInit: {optional: initRC}, QPStateRTR: {rtrRC, rtrOpt}},
+		QPStateRTR:   {QPStateRTS: {rtsRecv, rtsOptRC}},
+		QPStateRTS:   {QPStateRTS: {optional: rtsOptRC}, QPStateSQD: {optional: MaskEnSQDAsyncNotify}},
+		QPStateSQD:   {QPStateRTS: {optional: rtsOptRC}, QPStateSQD: {optional: sqdRecv}},
 	},
 	QPTypeUD: {
 		QPStateReset: {QPStateInit: {required: initUD}},
@@ -186,7 +203,7 @@ func (t Transport) hasType(typ QPType) error {
 }
 
 // valid reports whether t is a type that we have. Raw datagrams are none: IBTA CA17-28.
-func (t QPType) valid() bool { return t >= QPTypeRC && t <= QPTypeUD }
+func (t QPType) valid() bool { return t >= QPTypeRC && t <= QPTypeUD || t.isXRC() }
 
 // CheckModify is [Transport.CheckModify] of TransportIB, whose table is that of InfiniBand and RoCE.
 func CheckModify(t QPType, from QPState, attr *QPAttr, mask QPAttrMask) (QPState, error) {

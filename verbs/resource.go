@@ -104,6 +104,11 @@ func (d *Device) Resources() (Resources, error) {
 			r.AH++
 		}
 	}
+	for _, x := range dependents[XRCD](&d.object) {
+		for _, qp := range dependents[QP](&x.object) {
+			r.QP = append(r.QP, qp.info(""))
+		}
+	}
 	for name, cq := range dependents[CQ](&d.object) {
 		r.CQ = append(r.CQ, CQInfo{name, cq.Cap()})
 	}
@@ -114,7 +119,10 @@ func (d *Device) Resources() (Resources, error) {
 }
 
 func (qp *QP) info(pd string) QPInfo {
-	i := QPInfo{qp: qp, QPN: qp.p.QPN(), Type: qp.typ, State: qp.p.State(), PD: pd, SendCQ: qp.sendCQ.name, RecvCQ: qp.recvCQ.name, Carrier: qp.Carrier()}
+	i := QPInfo{qp: qp, QPN: qp.p.QPN(), Type: qp.typ, State: qp.p.State(), PD: pd, Carrier: qp.Carrier()}
+	if qp.typ != QPTypeXRCRecv {
+		i.SendCQ, i.RecvCQ = qp.sendCQ.name, qp.recvCQ.name
+	}
 	if qp.srq != nil {
 		i.SRQ = qp.srq.name
 	}

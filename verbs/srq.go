@@ -6,6 +6,11 @@ type SRQ struct {
 	object
 	pd *PD
 	p  ProviderSRQ
+
+	// Of an XRC SRQ only.
+	xrcd *XRCD
+	cq   *CQ
+	num  SRQN
 }
 
 // SRQAttr are the attributes of an SRQ (struct ibv_srq_attr).
@@ -44,9 +49,14 @@ func (pd *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 		s.detach()
 		return nil, wrap(verb, pd.name, err)
 	}
-	s.p = p
-	s.made(s)
+	s.provided(p, 0)
 	return s, nil
+}
+
+// provided says that the provider has made its side of s.
+func (s *SRQ) provided(p ProviderSRQ, n SRQN) {
+	s.p, s.num = p, n
+	s.made(s)
 }
 
 func (a *SRQAttr) check(dev *DeviceAttr) error {

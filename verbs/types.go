@@ -17,6 +17,12 @@ func (p PSN) String() string { return fmt.Sprintf("0x%06x", uint32(p)) }
 // max24 is the largest QPN and PSN.
 const max24 = 1<<24 - 1
 
+// SRQN is the number of an XRC SRQ, 24 bits: messages of XRC QPs name one.
+type SRQN uint32
+
+// String prints six hexadecimal digits, as in 0x000011.
+func (n SRQN) String() string { return fmt.Sprintf("0x%06x", uint32(n)) }
+
 // LKey is the key by which an SGE names a memory region of this device.
 type LKey uint32
 

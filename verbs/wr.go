@@ -121,6 +121,10 @@ type SendWR struct {
 	RemoteQPN  QPN
 	RemoteQKey QKey
 
+	// RemoteSRQN is, on XRC QPs, the SRQ at the peer that the message names (qp_type.xrc.remote_srqn): a SEND takes its
+	// receive there, and the memory that Remote names must be of the SRQ's protection domain.
+	RemoteSRQN SRQN
+
 	// Flush says what OpFlush flushes, of the region that Remote names.
 	Flush Flush
 

@@ -47,6 +47,15 @@ func (p *PD) CreateSRQ(attr verbs.SRQAttr, user *verbs.SRQ) (verbs.ProviderSRQ, 
 	return &SRQ{SRQ: queue.NewSRQ(p.PD, attr, limitReached), base: b, user: user}, nil
 }
 
+// CreateXRCSRQ is CreateSRQ for an SRQ of an XRC domain.
+func (p *PD) CreateXRCSRQ(attr verbs.SRQAttr, user *verbs.SRQ) (*SRQ, error) {
+	s, err := p.CreateSRQ(attr, user)
+	if err != nil {
+		return nil, err
+	}
+	return s.(*SRQ), nil
+}
+
 // Close implements verbs.ProviderSRQ.
 func (s *SRQ) Close() error {
 	err := s.SRQ.Close()

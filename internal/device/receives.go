@@ -10,6 +10,7 @@ import (
 type Receives struct {
 	own     *queue.RecvQueue // or nil, with an SRQ
 	shared  *queue.SRQUser   // or nil, without one
+	xrc     *queue.XRCUser   // of an XRC target, which has neither
 	lastWQE bool             // the event that no receive of the SRQ will be taken was raised
 }
 
@@ -24,10 +25,21 @@ func (p *PD) NewReceives(attr *verbs.ProviderQPInitAttr) Receives {
 	return Receives{own: queue.NewRecvQueue(p.PD, *c)}
 }
 
+// NewXRCReceives makes the receives of an XRC target: those of its domain's SRQs.
+func NewXRCReceives(d *queue.XRCDomain) Receives {
+	return Receives{xrc: &queue.XRCUser{Domain: d}}
+}
+
+// XRC returns the access of an XRC target to the SRQs of its domain, or nil for another QP.
+func (r *Receives) XRC() *queue.XRCUser { return r.xrc }
+
 // Source is where a transport takes the receives from.
 func (r *Receives) Source() queue.Receives {
-	if r.shared != nil {
+	switch {
+	case r.shared != nil:
 		return r.shared
+	case r.xrc != nil:
+		return r.xrc
 	}
 	return r.own
 }
@@ -49,9 +61,12 @@ func (r *Receives) Post(wrs []verbs.RecvWR) (n int, state verbs.QPState, err err
 // Enter takes note of another state of the QP. RESET takes back all receives, without completions. The receives of an
 // SRQ serve other QPs.
 func (r *Receives) Enter(state verbs.QPState) {
-	if r.shared == nil {
+	switch reset := state == verbs.QPStateReset; {
+	case r.own != nil:
 		r.own.Enter(state)
-	} else if state == verbs.QPStateReset {
+	case r.xrc != nil && reset:
+		r.xrc.Reset()
+	case r.shared != nil && reset:
 		r.shared.Reset()
 		r.lastWQE = false
 	}
@@ -60,6 +75,9 @@ func (r *Receives) Enter(state verbs.QPState) {
 // Flush completes all posted receives of a QP that is in error with WCFlushErr, in a CQ. The receives of an SRQ serve
 // other QPs: an event says that this QP takes no more of them.
 func (r *Receives) Flush(n verbs.QPN, user *verbs.QP, to *CQ) {
+	if r.xrc != nil {
+		return // an XRC target has no event of a last receive
+	}
 	if r.shared != nil {
 		if !r.lastWQE {
 			r.lastWQE = true

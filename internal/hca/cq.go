@@ -16,7 +16,7 @@ type cq struct {
 
 	mu      sync.Mutex
 	engines map[*engine]int // by which attached QPs are connected, by how many
-	anybody int             // attached QPs whose peers may come by any engine: UD
+	anybody int             // attached QPs whose peers may come by any engine: UD, and the targets of XRC SRQs
 
 	shard *shard // of its QPs that are not UD, nil before the first; the device's lock guards it
 
@@ -36,8 +36,7 @@ func (d *Device) RawClock() (uint64, error) { return uint64(d.now()), nil }
 
 // CreateCQAttr implements verbs.ProviderCQAttr.
 func (d *Device) CreateCQAttr(a verbs.CQAttr, user *verbs.CQ) (verbs.ProviderCQ, error) {
-	c := &cq{dev: d, engines: map[*engine]int{}}
-	c.polled.Store(&d.engines)
+	c := d.newCQ()
 	err := c.Init(&d.Base, a, user, queue.CQHooks{
 		Progress: c.progress, Arming: d.expectWait, Notify: func() { d.woken.Add(1); user.Notified() },
 		Overrun: func(first bool) { d.background(func() { c.Overrun(first) }) }, // in a driven device later, without a goroutine
@@ -47,6 +46,12 @@ func (d *Device) CreateCQAttr(a verbs.CQAttr, user *verbs.CQ) (verbs.ProviderCQ,
 		return nil, err
 	}
 	return c, nil
+}
+
+func (d *Device) newCQ() *cq {
+	c := &cq{dev: d, engines: map[*engine]int{}}
+	c.polled.Store(&d.engines)
+	return c
 }
 
 func (c *cq) attach(q *qp) {
@@ -61,7 +66,7 @@ func (c *cq) detach(q *qp) {
 
 // expect takes note of n more QPs like q, or fewer, if their peers may come by any engine.
 func (c *cq) expect(q *qp, n int) {
-	if q.typ != verbs.QPTypeUD {
+	if q.typ != verbs.QPTypeUD && q.typ != verbs.QPTypeXRCRecv {
 		return
 	}
 	c.mu.Lock()

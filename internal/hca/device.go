@@ -101,6 +101,7 @@ type Device struct {
 	groups  groups
 	gsi     gsi
 	retired retired
+	xrc     xrc
 	woken   atomic.Uint64 // how often a program that waits for a CQ was told
 
 	mu           sync.Mutex // engines being opened, shards being chosen
@@ -188,7 +189,7 @@ func (d *Device) Info() verbs.DeviceInfo {
 func (d *Device) Query() (verbs.DeviceAttr, error) {
 	caps := verbs.DeviceBadPKeyCntr | verbs.DeviceBadQKeyCntr | verbs.DevicePortActiveEvent | verbs.DeviceSysImageGUID |
 		verbs.DeviceRCRNRNAKGen | verbs.DeviceSRQResize | verbs.DeviceNNotifyCQ | verbs.DeviceMemWindow |
-		verbs.DeviceMemMgtExtensions | verbs.DeviceMemWindowType2B
+		verbs.DeviceMemMgtExtensions | verbs.DeviceMemWindowType2B | verbs.DeviceXRC
 	a := limits.Attr()
 	a.NodeGUID, a.SysImageGUID = d.port.guid(), d.port.guid()
 	a.DeviceCapFlags, a.DeviceCapFlagsEx = caps, verbs.DeviceCapFlagsEx(caps)|verbs.DeviceFlushGlobal|verbs.DeviceAtomicWrite

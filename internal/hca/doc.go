@@ -17,6 +17,7 @@
 //	retired.mu the counts of closed QPs
 //	engine.rx  one receiver at a time
 //	qp.mu      the QP's transport, and sending in the order of PSNs
+//	xrc.mu     the XRC domains
 //	the locks inside device, mem and queue, cq.mu, timers.mu, turns.mu
 //
 // groups.mu is taken before engine locks when a QP attaches to a multicast group, and never while

@@ -93,7 +93,7 @@ type lane struct {
 func (q *qp) findLane(p path, to verbs.QPN) {
 	q.leaveLane()
 	secured := q.security != nil || q.exchange.Agreed()
-	if ask := q.shard.Lane; ask != nil && !link.IsV1(p.eng.addr) && q.typ != verbs.QPTypeUD && !secured && len(q.dev.config.Middleware) == 0 {
+	if ask := q.shard.Lane; ask != nil && !link.IsV1(p.eng.addr) && q.typ <= verbs.QPTypeUC && !secured && len(q.dev.config.Middleware) == 0 {
 		q.lane.out = ask(p.eng.addr, p.dst.Addr(), uint32(to))
 	}
 	if q.lane.out != nil {

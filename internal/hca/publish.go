@@ -84,6 +84,10 @@ func (q *qp) complete(done []queue.CQE, state verbs.QPState) {
 	if q.dev.config.Journal != nil {
 		q.recordDone(done)
 	}
+	if q.target != nil {
+		q.completeXRC(done)
+		return
+	}
 	queue.PushBoth(q.sendCQ.CQ.CQ, q.recvCQ.CQ.CQ, done)
 }
 
@@ -114,7 +118,9 @@ func (q *qp) explainLoss(cause error) error {
 
 // raise raises an asynchronous event of the QP.
 func (q *qp) raise(t verbs.EventType, cause error) {
-	q.dev.Raise(verbs.AsyncEvent{Type: t, QP: q.user, Cause: cause})
+	for _, user := range q.users() {
+		q.dev.Raise(verbs.AsyncEvent{Type: t, QP: user, Cause: cause})
+	}
 }
 
 // commEst tells a connection manager, once, that the peer's first request since RTR has come.

@@ -25,6 +25,7 @@ type qp struct {
 
 	sendCQ, recvCQ *cq
 	receives       device.Receives
+	target         *xrcDomain    // of an XRC target
 	state          atomic.Uint32 // of t, for those who do not hold mu: see publish
 
 	mu     sync.Mutex
@@ -105,12 +106,16 @@ var heldBuffers = sync.Pool{New: func() any { return new([transport.MaxDatagram]
 
 func (q *qp) number(n uint32, attr *verbs.ProviderQPInitAttr) {
 	q.num = n
-	q.t = transport.New(transport.Config{
+	c := transport.Config{
 		Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll, Turn: turnPackets, User: q.user,
 		PD: q.pd.PD.PD, Receives: q.receives.Source(), Buffers: &heldBuffers, Standard: q.dev.config.Standard,
 		Shown: len(q.dev.config.Middleware) > 0, Control: q.dev.config.Congestion, Routing: q.dev.config.Routing,
 		LineRate: q.dev.port.bytesPerSecond(),
-	})
+	}
+	if x := q.receives.XRC(); x != nil {
+		c.XRC = x
+	}
+	q.t = transport.New(c)
 }
 
 func (q *qp) QPN() verbs.QPN       { return verbs.QPN(q.num) }

@@ -98,7 +98,7 @@ func (f *follower) packet(i int, r *record) {
 		if s := f.answers(r); s != nil {
 			s.asked, s.at, s.last = lacked, r.PSN, r.At
 		}
-	case service != wire.ServiceRC && service != wire.ServiceUC:
+	case service != wire.ServiceRC && service != wire.ServiceUC && service != wire.ServiceXRC:
 	case r.Opcode.IsRequest():
 		f.request(i, r, f.stream(r))
 	case r.Opcode.IsResponse():

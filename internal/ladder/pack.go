@@ -229,7 +229,7 @@ func (r *record) class() packedOpcode {
 		p.Class = "read"
 	case o.IsResponse():
 		p.Class = "response"
-	case o.IsRequest() && o.Service() != wire.ServiceRC:
+	case o.IsRequest() && o.Service() != wire.ServiceRC && o.Service() != wire.ServiceXRC:
 		p.Class = "unacked"
 	case o.IsRequest():
 		p.Class = "request"

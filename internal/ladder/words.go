@@ -23,6 +23,9 @@ func (r *record) describe(p *wire.Packet) {
 		}
 		add("from QP 0x%06x, Q_Key 0x%08x", p.DETH.SrcQP, p.DETH.QKey)
 	}
+	if set&wire.HeaderXRCETH != 0 {
+		add("to SRQ 0x%06x", p.XRCETH.SRQN)
+	}
 	if set&wire.HeaderRETH != 0 {
 		r.message = p.RETH.Length
 		r.touches, r.va, r.rkey = true, p.RETH.VA, p.RETH.RKey

@@ -23,6 +23,7 @@ const (
 	MaxPD          = 1 << 20
 	MaxSRQ         = 1 << 16
 	MaxSRQWR       = 1 << 15
+	MaxXRCD        = 1 << 16
 	MaxRDAtomic    = 128
 	MaxMRSize      = 1<<64 - 1
 	MaxMessageSize = 1 << 31

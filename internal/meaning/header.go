@@ -52,6 +52,7 @@ func draw(fields ...Field) string {
 var layouts = map[string][]Field{
 	"BTH":          {{"opcode", 8}, {"S", 1}, {"M", 1}, {"Pad", 2}, {"TVer", 4}, {"P_Key", 16}, {"F", 1}, {"B", 1}, {"reserved", 6}, {"destination QP", 24}, {"A", 1}, {"reserved", 7}, {"PSN", 24}},
 	"DETH":         {{"Q_Key", 32}, {"reserved", 8}, {"source QP", 24}},
+	"XRCETH":       {{"reserved", 8}, {"XRC SRQ", 24}},
 	"FETH":         {{"reserved", 26}, {"select", 2}, {"place", 4}},
 	"RETH":         {{"virtual address", 64}, {"R_Key", 32}, {"DMA length: bytes of the whole message", 32}},
 	"AtomicETH":    {{"virtual address, a multiple of 8", 64}, {"R_Key", 32}, {"swap or add", 64}, {"compare", 64}},
@@ -71,6 +72,8 @@ func headers() []Entry {
 			Brief:   "base transport header: the first 12 bytes of each packet, behind UDP or, on InfiniBand, LRH and GRH",
 			Drawing: draw(layouts["BTH"]...),
 			More:    "S: solicited event. M: migration state. Pad: bytes of pad behind the payload, 0 to 3. F and B: FECN and BECN. A: the responder is to acknowledge this packet.", See: []string{"opcode 0x04"}},
+		{Name: "XRCETH", Also: []string{"XRC extended transport header"},
+			Brief: "XRC: the SRQ of the peer whose receive the request takes, and whose protection domain it uses", Drawing: draw(layouts["XRCETH"]...), See: []string{"status 13"}},
 		{Name: "DETH", Also: []string{"datagram extended transport header"},
 			Brief: "UD: the sender's QP, and the Q_Key that the receiver's QP must have", Drawing: draw(layouts["DETH"]...), See: []string{"qkey"}},
 		{Name: "FETH", Also: []string{"flush extended transport header"},
@@ -106,7 +109,7 @@ var headerNames = []struct {
 	set  wire.HeaderSet
 	name string
 }{
-	{wire.HeaderDETH, "DETH"}, {wire.HeaderFETH, "FETH"}, {wire.HeaderRETH, "RETH"}, {wire.HeaderAtomicETH, "AtomicETH"}, {wire.HeaderImmDt, "ImmDt"},
+	{wire.HeaderDETH, "DETH"}, {wire.HeaderXRCETH, "XRCETH"}, {wire.HeaderFETH, "FETH"}, {wire.HeaderRETH, "RETH"}, {wire.HeaderAtomicETH, "AtomicETH"}, {wire.HeaderImmDt, "ImmDt"},
 	{wire.HeaderIETH, "IETH"}, {wire.HeaderAETH, "AETH"}, {wire.HeaderAtomicAckETH, "AtomicAckETH"}, {wire.HeaderCNP, "reserved"}, {wire.HeaderSETH, "SETH"},
 }
 

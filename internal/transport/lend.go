@@ -87,7 +87,7 @@ func (r *requester) lend(w *sendWQE, k, n uint64, buf []byte) int {
 	p.AckReq = r.requestsACK(w, k, n)
 	p.RETH = wire.RETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), Length: w.length}
 	p.InvalidateRKey = uint32(w.invalidate)
-	return requestHeaders(p, w, buf) + wire.ICRCSize
+	return q.requestHeaders(p, w, buf) + wire.ICRCSize
 }
 
 // copiedRun returns how many of n packets, whose payload cannot be lent, go as one packet with the payload: 1 at

@@ -104,4 +104,4 @@ var (
 const Never = recovery.Never
 
 // MaxDatagram is the space that Transmit needs: the longest datagram of a QP.
-const MaxDatagram = wire.BTHSize + wire.AtomicETHSize + wire.ImmDtSize + maxPacketData + wire.ICRCSize
+const MaxDatagram = wire.MaxHeaderLen + wire.ImmDtSize + maxPacketData + wire.ICRCSize

@@ -66,17 +66,23 @@ func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k, n uint64, buf []byte) (in
 	return q.payload(p, w, off, size, buf)
 }
 
+// headers writes the header p, whose opcode is that of RC or UC, to buf.
+func (q *QP) headers(p *wire.Packet, buf []byte) []byte {
+	p.Opcode |= q.opcodes
+	return p.AppendHeaders(buf[:0])
+}
+
 // requestHeaders completes the header p, whose opcode is set, of a packet of w, and writes it to buf.
-func requestHeaders(p *wire.Packet, w *sendWQE, buf []byte) (n int) {
+func (q *QP) requestHeaders(p *wire.Packet, w *sendWQE, buf []byte) (n int) {
 	p.Solicited = p.Opcode.EndsMessage() && w.flags&verbs.SendSolicited != 0 && w.takesRecv()
 	p.Imm = w.imm
-	return len(p.AppendHeaders(buf[:0]))
+	return len(q.headers(p, buf))
 }
 
 // payload writes the header p and the bytes [off, off+size) of w's message to buf.
 func (q *QP) payload(p *wire.Packet, w *sendWQE, off, size uint32, buf []byte) (int, *fault) {
 	p.PadCount = wire.PadCount(int(size))
-	h := requestHeaders(p, w, buf)
+	h := q.requestHeaders(p, w, buf)
 	payload := buf[h : h+int(size)]
 	if w.inline != nil {
 		copy(payload, w.inline[off:])

@@ -25,6 +25,7 @@ type Config struct {
 	Receives  queue.Receives          // where the peer's SENDs take receives from
 	Buffers   Buffers                 // for packets that come before others; without Buffers each packet gets memory of its own
 	User      *verbs.QP               // the QP that completions name
+	XRC       XRC                     // of a QPTypeXRCRecv, what its messages name
 	Standard  bool                    // the QP and its peers use only the features that the specification has
 	Shown     bool                    // the device shows its packets: no message piggybacks an acknowledgement, either way
 }
@@ -38,6 +39,7 @@ type QP struct {
 	sq       sendQueue
 	receiver receiver
 	service  service
+	opcodes  wire.Opcode // wire.XRC for an XRC QP, else 0: by how much its opcodes differ from those of the code
 
 	rate    recovery.Rate
 	routing verbs.AdaptiveRouting
@@ -85,6 +87,9 @@ func New(cfg Config) *QP {
 		q.service = newUC(q)
 	case verbs.QPTypeUD:
 		q.service = newUD(q)
+	case verbs.QPTypeXRCSend, verbs.QPTypeXRCRecv:
+		q.opcodes, q.cfg.Standard = wire.XRC, true
+		q.service = newRC(q)
 	default:
 		q.cfg.Type = verbs.QPTypeRC
 		q.service = newRC(q)

@@ -136,6 +136,10 @@ func (r *rc) request(now time.Duration, buf []byte) int {
 
 func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	q := r.qp
+	if q.opcodes != 0 && !q.takesXRC(p) {
+		q.counters.Unexpected++
+		return false
+	}
 	if r.fast.n > 0 && (p.Piggybacks || !p.Opcode.IsRequest()) {
 		r.fallBack(now)
 	}
@@ -214,7 +218,9 @@ func (r *rc) ackTimedOut(exhausted bool) {
 		r.giveUp()
 		return
 	}
-	r.searchMTU()
+	if r.qp.opcodes == 0 { // a probe names no SRQ
+		r.searchMTU()
+	}
 	r.probe()
 }
 

@@ -28,6 +28,7 @@ type message struct {
 	va   uint64      // WRITE
 	rkey verbs.RKey
 	size uint32 // WRITE: bytes announced
+	srqn uint32 // XRC: the SRQ that the first packet named
 }
 
 type messageKind uint8
@@ -141,6 +142,7 @@ func (s *receiver) send(p *wire.Packet) *refusal {
 			return receiverNotReady
 		}
 		s.msg.kind, s.msg.recv, s.msg.off = sendMessage, w, 0
+		s.msg.srqn = p.XRCETH.SRQN
 	}
 	m := &s.msg
 	n := uint32(len(p.Payload))
@@ -188,7 +190,7 @@ func (s *receiver) write(p *wire.Packet) *refusal {
 		if span, r = s.open(p, verbs.AccessRemoteWrite); r != nil {
 			return r
 		}
-		m = message{kind: writeMessage, va: p.RETH.VA, rkey: verbs.RKey(p.RETH.RKey), size: p.RETH.Length}
+		m = message{kind: writeMessage, va: p.RETH.VA, rkey: verbs.RKey(p.RETH.RKey), size: p.RETH.Length, srqn: p.XRCETH.SRQN}
 	}
 	if left := m.size - m.off; n > left || p.Opcode.EndsMessage() && n != left {
 		span.Release()

@@ -45,6 +45,8 @@ const (
 func (s *responder) duplicate(p *wire.Packet) {
 	q := s.qp
 	switch {
+	case q.cfg.XRC != nil && !q.receiver.namesAgain(p):
+		q.counters.Unexpected++
 	case p.Opcode.IsRead():
 		s.duplicateRead(p)
 	case p.Opcode.IsAtomic():
@@ -157,7 +159,7 @@ func (s *responder) transmit(now time.Duration, buf []byte) int {
 	default:
 		p.PSN, p.AETH = s.acknowledgement(r)
 	}
-	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
+	return len(q.headers(p, buf)) + wire.ICRCSize
 }
 
 // takeACK returns the acknowledgement that is due, which the caller sends.
@@ -205,7 +207,7 @@ func (s *responder) respond(e *response, run uint32, buf []byte) int {
 		}
 		p.AETH = s.ack()
 		s.responses.drop()
-		return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
+		return len(q.headers(p, buf)) + wire.ICRCSize
 	}
 	if e.gone {
 		return s.nakGone(e, buf, accessError(nil))
@@ -217,7 +219,7 @@ func (s *responder) respond(e *response, run uint32, buf []byte) int {
 		p.AETH = s.ack()
 	}
 	p.PadCount = wire.PadCount(int(size))
-	h := len(p.AppendHeaders(buf[:0]))
+	h := len(q.headers(p, buf))
 	if size > 0 {
 		r := s.fetch(e, off, buf[h:h+int(size)])
 		if r != nil && e.replay {
@@ -237,7 +239,7 @@ func (s *responder) respond(e *response, run uint32, buf []byte) int {
 // fetch fills dst with bytes of the READ e, from byte off of it on.
 func (s *responder) fetch(e *response, off uint32, dst []byte) *refusal {
 	q := s.qp
-	span, err := q.memory.Open(q.cfg.PD, e.rkey, q.cfg.QPN, e.va+uint64(off), uint64(len(dst)), verbs.AccessRemoteRead)
+	span, err := q.memory.Open(e.domain(q), e.rkey, q.cfg.QPN, e.va+uint64(off), uint64(len(dst)), verbs.AccessRemoteRead)
 	if err != nil {
 		return accessError(err)
 	}
@@ -261,7 +263,7 @@ func (s *responder) nakGone(e *response, buf []byte, r *refusal) int {
 	p := q.header(wire.RCAcknowledge, e.psn.Add(int(e.sent)))
 	p.AETH = wire.AETH{Syndrome: wire.SyndromeNAK(r.nak), MSN: s.msn}
 	s.responses.drop()
-	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
+	return len(q.headers(p, buf)) + wire.ICRCSize
 }
 
 // responded takes note that the next n packets of the READ e are sent.

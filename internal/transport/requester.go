@@ -409,6 +409,9 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) (n int, f *
 	seq := r.rc.recovery.Nxt()
 	p := q.header(wire.RCRDMAReadRequest, psn(seq))
 	p.AckReq = true
+	if q.opcodes == wire.XRC {
+		p.XRCETH.SRQN = uint32(w.cold.srqn)
+	}
 	switch w.op {
 	case verbs.OpRDMARead:
 		off := uint32(k) * q.mtu
@@ -434,7 +437,7 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) (n int, f *
 		}
 	}
 	if n == 0 {
-		n = len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
+		n = len(q.headers(p, buf)) + wire.ICRCSize
 	}
 	if seq >= r.rc.recovery.Max() {
 		r.outstanding = append(r.outstanding, seq+count)
@@ -447,6 +450,9 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) (n int, f *
 func (r *requester) data(w *sendWQE, k, n uint64, buf []byte) (int, *fault) {
 	p := r.qp.header(0, psn(r.rc.recovery.Nxt()))
 	p.AckReq = r.requestsACK(w, k, n)
+	if r.qp.opcodes == wire.XRC {
+		p.XRCETH.SRQN = uint32(w.cold.srqn)
+	}
 	length, f := r.qp.dataPacket(p, w, k, n, buf)
 	if f == nil { // otherwise an acknowledgement may be written in its place
 		r.qp.standsFor(n)

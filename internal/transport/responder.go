@@ -113,6 +113,11 @@ func (s *responder) execute(p *wire.Packet) *refusal {
 	if r := in.checkSequence(p); r != nil {
 		return r
 	}
+	if s.qp.cfg.XRC != nil {
+		if r := in.name(p); r != nil {
+			return r
+		}
+	}
 	var r *refusal
 	switch {
 	case p.Opcode.IsSend():
@@ -156,7 +161,7 @@ func (s *responder) read(p *wire.Packet) *refusal {
 func (s *responder) readEntry(p *wire.Packet) response {
 	return response{
 		psn: p.PSN, packets: uint32(packetsFor(p.RETH.Length, s.qp.mtu)),
-		va: p.RETH.VA, rkey: verbs.RKey(p.RETH.RKey), length: p.RETH.Length,
+		va: p.RETH.VA, rkey: verbs.RKey(p.RETH.RKey), length: p.RETH.Length, pd: s.xrcDomain(),
 	}
 }
 

@@ -3,6 +3,7 @@ package transport
 import (
 	"slices"
 
+	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -16,6 +17,7 @@ type response struct {
 	va     uint64 // READ
 	rkey   verbs.RKey
 	length uint32
+	pd     *mem.PD // of the SRQ that an XRC request names; nil for that of the QP
 
 	kind responseKind
 	orig uint64 // atomic

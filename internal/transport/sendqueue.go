@@ -47,6 +47,8 @@ type coldWQE struct {
 	ah      verbs.ProviderAH // UD: the way to the destination
 	destQPN verbs.QPN
 	qkey    verbs.QKey
+
+	srqn verbs.SRQN // XRC
 }
 
 // seqBase keeps sequence numbers away from 0, so that a PSN before the first one does not wrap.
@@ -111,7 +113,7 @@ func (w *sendWQE) takesRecv() bool {
 type sendQueue struct {
 	wqes      []sendWQE // a power of two, or none before INIT
 	cold      []coldWQE // of the WQEs; none before the first WQE that needs one
-	datagrams bool      // UD: each WQE has a coldWQE
+	allCold   bool      // UD and XRC: each WQE has a coldWQE
 	sges      []verbs.SGE
 	maxSGE    int
 	inline    []byte
@@ -129,7 +131,7 @@ type sendQueue struct {
 // newSendQueue makes the ring. cap has the granted sizes.
 func newSendQueue(typ verbs.QPType, cap verbs.QPCap, firstSeq uint64) sendQueue {
 	sq := sendQueue{
-		datagrams: typ == verbs.QPTypeUD,
+		allCold:   typ == verbs.QPTypeUD || typ == verbs.QPTypeXRCSend,
 		most:      int32(cap.MaxSendWR),
 		maxSGE:    cap.MaxSendSGE,
 		maxInline: int32(cap.MaxInlineData),
@@ -195,7 +197,7 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 	if w.cold != nil {
 		*w.cold, w.cold = coldWQE{}, nil
 	}
-	if coldOps>>wr.Op&1 != 0 || sq.datagrams {
+	if coldOps>>wr.Op&1 != 0 || sq.allCold {
 		sq.copyCold(w, place, wr)
 	}
 	if wr.InlineData != nil {
@@ -253,7 +255,7 @@ func (sq *sendQueue) copyCold(w *sendWQE, place uint64, wr *verbs.SendWR) {
 	}
 	r := &sq.cold[place]
 	w.cold = r
-	r.compareAdd, r.swap, r.destQPN, r.qkey, r.flush = wr.CompareAdd, wr.Swap, wr.RemoteQPN, wr.RemoteQKey, wr.Flush
+	r.compareAdd, r.swap, r.destQPN, r.qkey, r.flush, r.srqn = wr.CompareAdd, wr.Swap, wr.RemoteQPN, wr.RemoteQKey, wr.Flush, wr.RemoteSRQN
 	if wr.Bind != nil {
 		r.bind = *wr.Bind // the program may reuse wr.Bind once the post is done
 		if w.op == verbs.OpBindMW {

@@ -11,13 +11,16 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
+// notServed are the abilities of the device that programs do not get: the kernel's device that they see lacks them.
+const notServed = verbs.DeviceXRC
+
 // deviceResp returns the device's attributes as a program is told them. What verbs has no objects for is 0.
 func (c *Context) deviceResp() uapi.QueryDeviceResp {
 	a := &c.attr
 	const maxAH = 32767
 	return uapi.QueryDeviceResp{FWVer: firmware(a.FWVer), NodeGUID: a.NodeGUID, SysImageGUID: a.SysImageGUID, MaxMRSize: a.MaxMRSize,
 		PageSizeCap: a.PageSizeCap, VendorID: a.VendorID, VendorPartID: a.VendorPartID, HWVer: a.HWVer,
-		MaxQP: u32(a.MaxQP), MaxQPWR: u32(a.MaxQPWR), DeviceCapFlags: uint32(a.DeviceCapFlags), MaxSGE: u32(a.MaxSGE), MaxSGERd: u32(a.MaxSGERd),
+		MaxQP: u32(a.MaxQP), MaxQPWR: u32(a.MaxQPWR), DeviceCapFlags: uint32(a.DeviceCapFlags &^ notServed), MaxSGE: u32(a.MaxSGE), MaxSGERd: u32(a.MaxSGERd),
 		MaxCQ: u32(a.MaxCQ), MaxCQE: u32(min(a.MaxCQE, maxCQE)), MaxMR: u32(a.MaxMR), MaxPD: u32(a.MaxPD),
 		MaxQPRdAtom: u32(a.MaxQPRdAtom), MaxEERdAtom: u32(a.MaxEERdAtom), MaxResRdAtom: u32(a.MaxResRdAtom),
 		MaxQPInitRdAtom: u32(a.MaxQPInitRdAtom), MaxEEInitRdAtom: u32(a.MaxEEInitRdAtom), AtomicCap: uint32(a.AtomicCap),
@@ -54,7 +57,7 @@ func (c *Context) exQueryDevice(k *call) error {
 	if in.CompMask != 0 || in.Reserved != 0 {
 		return unix.EINVAL
 	}
-	r := uapi.ExQueryDeviceResp{Base: c.deviceResp(), DeviceCapFlagsEx: uint64(c.attr.DeviceCapFlagsEx), ODPCaps: odpCaps}
+	r := uapi.ExQueryDeviceResp{Base: c.deviceResp(), DeviceCapFlagsEx: uint64(c.attr.DeviceCapFlagsEx &^ verbs.DeviceCapFlagsEx(notServed)), ODPCaps: odpCaps}
 	all := uapi.Append(nil, r)
 	r.ResponseLength = uint32(min(len(all), k.cmd.Out.Length))
 	return k.put(k.cmd.Out, uapi.Append(nil, r))

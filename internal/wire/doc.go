@@ -25,6 +25,7 @@ const (
 
 	BTHSize          = 12
 	DETHSize         = 8
+	XRCETHSize       = 4
 	FETHSize         = 4
 	RETHSize         = 16
 	AtomicETHSize    = 28
@@ -35,8 +36,8 @@ const (
 	CNPReservedSize  = 16 // a congestion notification carries these bytes instead of extended headers
 	SETHSize         = 8  // ours: see [Secured]
 
-	// MaxHeaderLen is the longest run of headers that any opcode has: BTH and AtomicETH.
-	MaxHeaderLen = BTHSize + AtomicETHSize
+	// MaxHeaderLen is the longest run of headers that any opcode has: BTH, XRCETH and AtomicETH.
+	MaxHeaderLen = BTHSize + XRCETHSize + AtomicETHSize
 	// MinDatagramLen is the length of the shortest datagram: BTH and ICRC.
 	MinDatagramLen = BTHSize + ICRCSize
 

@@ -35,6 +35,10 @@ func FuzzDETH(f *testing.F) {
 	fuzzHeader(f, DETHSize, func(b []byte) ([]byte, error) { h, err := DecodeDETH(b); return h.AppendTo(nil), err })
 }
 
+func FuzzXRCETH(f *testing.F) {
+	fuzzHeader(f, XRCETHSize, func(b []byte) ([]byte, error) { h, err := DecodeXRCETH(b); return h.AppendTo(nil), err })
+}
+
 func FuzzFETH(f *testing.F) {
 	fuzzHeader(f, FETHSize, func(b []byte) ([]byte, error) { h, err := DecodeFETH(b); return h.AppendTo(nil), err })
 }

@@ -22,6 +22,7 @@ func checkShort(t *testing.T, name string, size int, decode func([]byte) error) 
 func TestHeadersRefuseShort(t *testing.T) {
 	checkShort(t, "BTH", BTHSize, func(b []byte) error { _, err := DecodeBTH(b); return err })
 	checkShort(t, "DETH", DETHSize, func(b []byte) error { _, err := DecodeDETH(b); return err })
+	checkShort(t, "XRCETH", XRCETHSize, func(b []byte) error { _, err := DecodeXRCETH(b); return err })
 	checkShort(t, "FETH", FETHSize, func(b []byte) error { _, err := DecodeFETH(b); return err })
 	checkShort(t, "RETH", RETHSize, func(b []byte) error { _, err := DecodeRETH(b); return err })
 	checkShort(t, "AtomicETH", AtomicETHSize, func(b []byte) error { _, err := DecodeAtomicETH(b); return err })

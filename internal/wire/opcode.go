@@ -49,6 +49,10 @@ const (
 	UCRDMAWriteOnlyWithImm Opcode = 0x2b
 )
 
+// XRC is the distance between the opcodes of the XRC service and those of RC: an XRC opcode is XRC plus the RC opcode of
+// the operation.
+const XRC Opcode = 0xa0
+
 // Opcodes of the unreliable datagram service, and the congestion notification packet of RoCEv2.
 const (
 	UDSendOnly        Opcode = 0x64
@@ -72,6 +76,7 @@ const (
 	ServiceUC  Service = 1 // unreliable connected
 	ServiceUD  Service = 3 // unreliable datagram
 	ServiceCNP Service = 4 // congestion notification
+	ServiceXRC Service = 5 // extended reliable connected, annex A14
 
 	// ServiceSecured is the first of two that are left to manufacturers. We use it for [Secured].
 	ServiceSecured Service = 6
@@ -89,6 +94,8 @@ func (s Service) String() string {
 		return "UD"
 	case ServiceCNP:
 		return "CNP"
+	case ServiceXRC:
+		return "XRC"
 	case ServiceSecured:
 		return "SECURED"
 	case ServiceOwn:
@@ -131,6 +138,7 @@ type HeaderSet uint16
 // In the order in which they stand in a packet.
 const (
 	HeaderDETH HeaderSet = 1 << iota
+	HeaderXRCETH
 	HeaderFETH
 	HeaderRETH
 	HeaderAtomicETH
@@ -143,7 +151,7 @@ const (
 )
 
 var headerSizes = [...]int{
-	DETHSize, FETHSize, RETHSize, AtomicETHSize, ImmDtSize, IETHSize, AETHSize, AtomicAckETHSize, CNPReservedSize, SETHSize,
+	DETHSize, XRCETHSize, FETHSize, RETHSize, AtomicETHSize, ImmDtSize, IETHSize, AETHSize, AtomicAckETHSize, CNPReservedSize, SETHSize,
 }
 
 // Len returns the bytes that the headers of s take, the BTH not counted.
@@ -224,6 +232,19 @@ func buildOpcodes() (table [256]opcodeInfo) {
 	set(RCFetchAdd, "FETCH_ADD", req|FlagAtomic|FlagOnly, HeaderAtomicETH)
 	set(RCFlush, "FLUSH", req|FlagFlush|FlagOnly, HeaderFETH|HeaderRETH)
 	set(RCAtomicWrite, "ATOMIC_WRITE", req|FlagAtomicWrite|data|FlagOnly, HeaderRETH)
+
+	// XRC has the operations of RC, and an XRCETH in each request.
+	for op := RCSendFirst; op <= RCSendOnlyWithInvalidate; op++ {
+		info := table[op]
+		if info.HeaderLen == 0 {
+			continue
+		}
+		headers := info.Headers
+		if info.Flags&req != 0 {
+			headers |= HeaderXRCETH
+		}
+		set(op|XRC, info.Name[len("RC "):], info.Flags, headers)
+	}
 
 	set(UDSendOnly, "SEND_ONLY", req|FlagSend|data|FlagOnly, HeaderDETH)
 	set(UDSendOnlyWithImm, "SEND_ONLY_WITH_IMM", req|FlagSend|data|FlagOnly, HeaderDETH|HeaderImmDt)

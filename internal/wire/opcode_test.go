@@ -54,6 +54,31 @@ func TestOpcodeTable(t *testing.T) {
 		0x64: {"UD SEND_ONLY", 20},
 		0x65: {"UD SEND_ONLY_WITH_IMM", 24},
 		0x81: {"CNP", 28},
+
+		0xa0: {"XRC SEND_FIRST", 16},
+		0xa1: {"XRC SEND_MIDDLE", 16},
+		0xa2: {"XRC SEND_LAST", 16},
+		0xa3: {"XRC SEND_LAST_WITH_IMM", 20},
+		0xa4: {"XRC SEND_ONLY", 16},
+		0xa5: {"XRC SEND_ONLY_WITH_IMM", 20},
+		0xa6: {"XRC RDMA_WRITE_FIRST", 32},
+		0xa7: {"XRC RDMA_WRITE_MIDDLE", 16},
+		0xa8: {"XRC RDMA_WRITE_LAST", 16},
+		0xa9: {"XRC RDMA_WRITE_LAST_WITH_IMM", 20},
+		0xaa: {"XRC RDMA_WRITE_ONLY", 32},
+		0xab: {"XRC RDMA_WRITE_ONLY_WITH_IMM", 36},
+		0xac: {"XRC RDMA_READ_REQUEST", 32},
+		0xad: {"XRC RDMA_READ_RESPONSE_FIRST", 16},
+		0xae: {"XRC RDMA_READ_RESPONSE_MIDDLE", 12},
+		0xaf: {"XRC RDMA_READ_RESPONSE_LAST", 16},
+		0xb0: {"XRC RDMA_READ_RESPONSE_ONLY", 16},
+		0xb1: {"XRC ACKNOWLEDGE", 16},
+		0xb2: {"XRC ATOMIC_ACKNOWLEDGE", 24},
+		0xb3: {"XRC COMPARE_SWAP", 44},
+		0xb4: {"XRC FETCH_ADD", 44},
+		0xb6: {"XRC SEND_LAST_WITH_INVALIDATE", 20},
+		0xb7: {"XRC SEND_ONLY_WITH_INVALIDATE", 20},
+
 		0xc0: {"SECURED", 20},
 		0xe0: {"ADVERB HELLO", 12},
 		0xe1: {"ADVERB ACKNOWLEDGE_RANGES", 16},
@@ -180,7 +205,7 @@ func TestOpcodeString(t *testing.T) {
 	if got, want := Opcode(0x15).String(), "opcode 0x15"; got != want {
 		t.Errorf("String of an unknown opcode = %q, want %q", got, want)
 	}
-	if got, want := Service(5).String(), "service 0x5"; got != want {
+	if got, want := Service(2).String(), "service 0x2"; got != want {
 		t.Errorf("String of an unknown service = %q, want %q", got, want)
 	}
 }

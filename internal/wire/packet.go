@@ -8,6 +8,7 @@ import "encoding/binary"
 type Packet struct {
 	BTH
 	DETH           DETH
+	XRCETH         XRCETH
 	FETH           FETH
 	RETH           RETH
 	AtomicETH      AtomicETH
@@ -81,6 +82,10 @@ func (p *Packet) decodeExtended(set HeaderSet, b []byte) {
 		p.DETH.decode(b)
 		b = b[DETHSize:]
 	}
+	if set&HeaderXRCETH != 0 {
+		p.XRCETH.decode(b)
+		b = b[XRCETHSize:]
+	}
 	if set&HeaderFETH != 0 {
 		p.FETH.decode(b)
 		b = b[FETHSize:]
@@ -140,6 +145,9 @@ func (p *Packet) AppendHeaders(b []byte) []byte {
 func (p *Packet) appendExtended(set HeaderSet, b []byte) []byte {
 	if set&HeaderDETH != 0 {
 		b = p.DETH.AppendTo(b)
+	}
+	if set&HeaderXRCETH != 0 {
+		b = p.XRCETH.AppendTo(b)
 	}
 	if set&HeaderFETH != 0 {
 		b = p.FETH.AppendTo(b)

@@ -67,6 +67,7 @@ func TestPacketEveryOpcode(t *testing.T) {
 			BTH: BTH{Opcode: op, Solicited: rnd.IntN(2) == 1, MigReq: rnd.IntN(2) == 1, PKey: uint16(rnd.Uint32()),
 				DestQP: rnd.Uint32() & MaxQPN, AckReq: rnd.IntN(2) == 1, PSN: PSN(rnd.Uint32()) & PSNMask},
 			DETH:           DETH{QKey: rnd.Uint32(), SrcQP: rnd.Uint32() & MaxQPN},
+			XRCETH:         XRCETH{SRQN: rnd.Uint32() & MaxQPN},
 			FETH:           FETH{Placement: FlushGlobal | FlushPersistent, Selectivity: FlushMR},
 			RETH:           RETH{VA: rnd.Uint64(), RKey: rnd.Uint32(), Length: rnd.Uint32()},
 			AtomicETH:      AtomicETH{VA: rnd.Uint64(), RKey: rnd.Uint32(), SwapAdd: rnd.Uint64(), Compare: rnd.Uint64()},
@@ -106,6 +107,7 @@ func TestPacketEveryOpcode(t *testing.T) {
 				}
 			}
 			check(HeaderDETH, "DETH", got.DETH == want.DETH, got.DETH == DETH{})
+			check(HeaderXRCETH, "XRCETH", got.XRCETH == want.XRCETH, got.XRCETH == XRCETH{})
 			check(HeaderFETH, "FETH", got.FETH == want.FETH, got.FETH == FETH{})
 			check(HeaderRETH, "RETH", got.RETH == want.RETH, got.RETH == RETH{})
 			check(HeaderAtomicETH, "AtomicETH", got.AtomicETH == want.AtomicETH, got.AtomicETH == AtomicETH{})
@@ -126,6 +128,10 @@ func TestPacketHeaderOrder(t *testing.T) {
 		{
 			Packet{BTH: BTH{Opcode: UDSendOnlyWithImm}, DETH: DETH{QKey: 0x01020304, Resv: 5, SrcQP: 0x060708}, Imm: 0x090a0b0c},
 			seq(12),
+		}, {
+			Packet{BTH: BTH{Opcode: XRC | RCRDMAWriteOnlyWithImm}, Imm: 0x15161718, XRCETH: XRCETH{Resv: 1, SRQN: 0x020304},
+				RETH: RETH{VA: 0x05060708090a0b0c, RKey: 0x0d0e0f10, Length: 0x11121314}},
+			seq(24),
 		}, {
 			Packet{BTH: BTH{Opcode: RCRDMAWriteOnlyWithImm}, Imm: 0x11121314,
 				RETH: RETH{VA: 0x0102030405060708, RKey: 0x090a0b0c, Length: 0x0d0e0f10}},

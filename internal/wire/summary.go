@@ -39,6 +39,9 @@ func (p *Packet) AppendSummary(b []byte) []byte {
 		b = appendHexField(b, "srcqp", uint64(p.DETH.SrcQP), 6)
 		b = appendHexField(b, "qkey", uint64(p.DETH.QKey), 8)
 	}
+	if set&HeaderXRCETH != 0 {
+		b = appendHexField(b, "srqn", uint64(p.XRCETH.SRQN), 6)
+	}
 	if set&HeaderFETH != 0 {
 		b = appendHexField(b, "placement", uint64(p.FETH.Placement), 1)
 		b = appendHexField(b, "selectivity", uint64(p.FETH.Selectivity), 1)
@@ -51,7 +54,7 @@ func (p *Packet) AppendSummary(b []byte) []byte {
 	if set&HeaderAtomicETH != 0 {
 		b = appendHexField(b, "va", p.AtomicETH.VA, 1)
 		b = appendHexField(b, "rkey", uint64(p.AtomicETH.RKey), 8)
-		if p.Opcode == RCFetchAdd {
+		if p.Opcode&^XRC == RCFetchAdd {
 			b = appendHexField(b, "add", p.AtomicETH.SwapAdd, 1)
 		} else {
 			b = appendHexField(b, "compare", p.AtomicETH.Compare, 1)

@@ -24,7 +24,8 @@ func rnics(t testing.TB, a, b int) (string, string) {
 // lacking are the capabilities that an RNIC lacks: it has RC QPs alone, which the connection manager connects, over a
 // stream of TCP.
 const lacking = verbstest.UC | verbstest.UD | verbstest.Multicast | verbstest.ByHand | verbstest.LastWordLast | verbstest.DatagramLimit |
-	verbstest.Acknowledged | verbstest.SendImm | verbstest.RNR | verbstest.SQD | verbstest.AtomicWrites | verbstest.FlushGlobal | verbstest.FlushPersistent
+	verbstest.Acknowledged | verbstest.SendImm | verbstest.RNR | verbstest.SQD |
+	verbstest.AtomicWrites | verbstest.FlushGlobal | verbstest.FlushPersistent | verbstest.XRC
 
 // TestConformanceIWARP runs the suite of package verbstest over TCP.
 func TestConformanceIWARP(t *testing.T) {

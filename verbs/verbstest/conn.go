@@ -29,8 +29,9 @@ type setup struct {
 	stay      bool         // connect leaves the QP in RTR
 	qkey      verbs.QKey   // UD
 	srq       *verbs.SRQ
-	pd        *verbs.PD // one of its own
-	scq, rcq  *verbs.CQ // of its own
+	pd        *verbs.PD   // one of its own
+	scq, rcq  *verbs.CQ   // of its own
+	xrcd      *verbs.XRCD // of an XRC target
 }
 
 // end is a QP of a side, with its PD and its CQs.
@@ -82,10 +83,17 @@ func (s *Side) newEnd(o setup) *end {
 		e.rcq = s.createCQ(max(o.cqe, o.cap.MaxRecvWR+1))
 	}
 	var err error
-	e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{
-		Type: o.typ, SendCQ: e.scq, RecvCQ: e.rcq, SRQ: o.srq, Cap: o.cap, SignalAll: o.signalAll,
-	})
-	s.need(map[verbs.QPType]Capability{verbs.QPTypeUC: UC, verbs.QPTypeUD: UD}[o.typ], err)
+	init := verbs.QPInitAttr{Type: o.typ, SendCQ: e.scq, RecvCQ: e.rcq, SRQ: o.srq, Cap: o.cap, SignalAll: o.signalAll}
+	switch o.typ {
+	case verbs.QPTypeXRCRecv:
+		e.qp, err = o.xrcd.CreateQP(verbs.QPInitAttr{})
+	case verbs.QPTypeXRCSend:
+		init.RecvCQ, init.Cap.MaxRecvWR, init.Cap.MaxRecvSGE = nil, 0, 0
+		fallthrough
+	default:
+		e.qp, err = e.pd.CreateQP(init)
+	}
+	s.need(map[verbs.QPType]Capability{verbs.QPTypeUC: UC, verbs.QPTypeUD: UD, verbs.QPTypeXRCSend: XRC}[o.typ], err)
 	s.closeLater(e.qp)
 	return e
 }

@@ -101,6 +101,7 @@ func (f *foreign) Info() verbs.DeviceInfo {
 func (f *foreign) Query() (verbs.DeviceAttr, error) {
 	a, err := f.ProviderDevice.Query()
 	a.DeviceCapFlagsEx &^= verbs.DeviceFlushPersistent // it maps no files
+	a.DeviceCapFlags &^= verbs.DeviceXRC               // nor has it domains
 	if f.attr != nil {
 		f.attr(&a)
 	}
@@ -125,13 +126,13 @@ func TestForeignDevices(t *testing.T) {
 		not     []string // prefixes of cases for which the simulated device is not enough of another kind
 	}{
 		{"a card", foreign{attr: promisesNothing, link: verbs.LinkLayerEthernet, loose: true},
-			[]string{"rc/watching memory", "cq/exact events", "cq/resize", "cq/overflow", "cq/timestamps", "cm/", "rc/flush to a file"}, nil,
+			[]string{"rc/watching memory", "cq/exact events", "cq/resize", "cq/overflow", "cq/timestamps", "cm/", "rc/flush to a file", "xrc/"}, nil,
 			[]string{"mr/rereg"}}, // it knows the PDs of its own kind alone
 		{"InfiniBand", foreign{link: verbs.LinkLayerInfiniBand, lid: 5},
-			[]string{"ud/multicast", "ud/multicast to many QPs", "ud/multicast errors", "cq/timestamps", "cm/", "rc/flush to a file"}, nil,
+			[]string{"ud/multicast", "ud/multicast to many QPs", "ud/multicast errors", "cq/timestamps", "cm/", "rc/flush to a file", "xrc/"}, nil,
 			[]string{"ud/send and answer"}}, // its completions do not bear the sender's LID
 		{"iWARP", foreign{transport: verbs.TransportIWARP, link: verbs.LinkLayerEthernet},
-			[]string{"state/", "rc/", "uc/", "ud/", "srq/", "mw/", "event/", "cq/", "mr/"},
+			[]string{"state/", "rc/", "uc/", "ud/", "srq/", "mw/", "event/", "cq/", "mr/", "xrc/"},
 			[]string{"mr/slices", "mr/rereg errors", "mr/rereg keeps addresses", "mw/arguments", "event/waiting in vain"},
 			[]string{"srq/attributes", "cm/"}}, // its QPs want a P_Key index, and its CM QP1
 	} {

@@ -36,6 +36,7 @@ const (
 	AtomicWrites    // ATOMIC WRITE
 	FlushGlobal     // FLUSH that makes data visible
 	FlushPersistent // FLUSH to storage
+	XRC             // extended reliable connections
 
 	// What InfiniBand and RoCE have, and iWARP has not.
 
@@ -61,7 +62,7 @@ const (
 
 var capabilityNames = []string{
 	"UC", "UD", "SRQ", "MWType1", "MWType2", "Multicast", "Atomics", "Rereg", "CM", "ByHand", "ResizeCQ",
-	"AtomicWrites", "FlushGlobal", "FlushPersistent",
+	"AtomicWrites", "FlushGlobal", "FlushPersistent", "XRC",
 	"Acknowledged", "SendImm", "RNR", "SQD",
 	"ExactEvents", "LastWordLast", "OverrunStatus", "ResponderEvents", "DatagramLimit", "ExactStatus",
 	"Timestamps",
@@ -115,7 +116,7 @@ func Cases() []Case {
 	var all []Case
 	for _, cs := range [][]Case{
 		deviceCases, objectCases, stateCases, rcCases, orderCases, atomicCases, placementCases, errorCases, loadCases, cqCases, cqAttrCases, eventCases,
-		mrCases, ucCases, udCases, multicastCases, srqCases, mwCases, mw2Cases, cmCases,
+		mrCases, ucCases, udCases, multicastCases, srqCases, xrcCases, mwCases, mw2Cases, cmCases,
 	} {
 		all = append(all, cs...)
 	}
@@ -231,6 +232,7 @@ func lacks(d *verbs.Device, needs Capability) (Capability, error) {
 		attr string
 	}{
 		{Atomics, attr.AtomicCap != verbs.AtomicNone, "atomic_cap is ATOMIC_NONE"},
+		{XRC, attr.DeviceCapFlags&verbs.DeviceXRC != 0, "no XRC"},
 		{AtomicWrites, attr.DeviceCapFlagsEx&verbs.DeviceAtomicWrite != 0, "no ATOMIC_WRITE"},
 		{FlushGlobal, attr.DeviceCapFlagsEx&verbs.DeviceFlushGlobal != 0, "no FLUSH_GLOBAL"},
 		{FlushPersistent, attr.DeviceCapFlagsEx&verbs.DeviceFlushPersistent != 0, "no FLUSH_PERSISTENT"},
