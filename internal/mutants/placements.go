@@ -29,9 +29,9 @@ var placementMutants = []mutant{
 	{"memory that is no file's may be flushed to storage", mem + "persist.go",
 		"	return persistent(b)\n", "	return nil\n", "./internal/mem", "TestPersistent"},
 	{"a private mapping is stored", mem + "persist_linux.go",
-		"!strings.HasSuffix(a.rights, \"s\") || ", "", "./internal/mem", "TestPersistent"},
+		"!strings.HasSuffix(a.rights, \"s\")", "strings.HasSuffix(a.rights, \"x\")", "./internal/mem", "TestPersistent"},
 	{"memory without a file is stored", mem + "persist_linux.go",
 		" || a.file == \"\"", " && a.file == \"\"", "./internal/mem", "TestPersistent"},
 	{"memory that does not begin a page is not stored", mem + "persist_linux.go",
-		"	pages := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), -before)), before+len(b))\n", "	pages := b\n	_ = before\n", "./internal/mem", "TestPersistent"},
+		"	pages := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), -before)), before+len(b))\n", "	pages := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), 0*before)), len(b))\n", "./internal/mem", "TestPersistent"},
 }

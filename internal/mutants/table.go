@@ -118,7 +118,7 @@ var mutants = slices.Concat([]mutant{
 	{"a NAK comes before the rest of the answer that is being given", transport + "reply.go",
 		" && !s.responses.overlaps(&e):\n", ":\n", "./internal/transport", "TestRepeatedReadBehindAnother"},
 	{"a READ whose region is gone is refused again and again", transport + "reply.go",
-		"	s.responses.drop()\n	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize\n}\n\n// responded", "	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize\n}\n\n// responded", "./internal/transport", "TestLateReadRegionGone"},
+		"	s.responses.drop()\n	return len(q.headers(p, buf)) + wire.ICRCSize\n}\n\n// responded", "	return len(q.headers(p, buf)) + wire.ICRCSize\n}\n\n// responded", "./internal/transport", "TestLateReadRegionGone"},
 	{"the NAK for the rest of a READ names its beginning", transport + "reply.go",
 		"	p := q.header(wire.RCAcknowledge, e.psn.Add(int(e.sent)))\n", "	p := q.header(wire.RCAcknowledge, e.psn)\n", "./internal/transport", "RegionGo"},
 	{"answers overlap only if they begin at the same PSN", transport + "responses.go",
@@ -614,4 +614,4 @@ var mutants = slices.Concat([]mutant{
 		"	if !slices.Contains(p.napping, t) {\n		p.armLocked(t)\n", "	if t.nap == 0 {\n		p.armLocked(t)\n", "./internal/rnic", "TestRoomAfterNap"},
 }, diagnosedMutants, networkMutants, nearMutants, recoveryMutants, programMutants, cornerMutants, toolMutants, endMutants, fenceMutants,
 	foreignMutants, faultMutants, identityMutants, rpcMutants, kernelMutants, cmMutants, doorMutants, timesMutants, siwMutants, addressMutants,
-	placementMutants, limitMutants, claimMutants, attackMutants, habitMutants, releaseMutants, supervisedMutants, cardMutants, mappedMutants)
+	placementMutants, xrcMutants, limitMutants, claimMutants, attackMutants, habitMutants, releaseMutants, supervisedMutants, cardMutants, mappedMutants)

@@ -173,6 +173,9 @@ func TestFlushToStorage(t *testing.T) {
 		if w := p.b.qp.Work(); nativeWord(p.b.mem.data) != 1 || w.Flushes != 1 || w.AtomicWrites != 1 {
 			t.Errorf("selective %v: the word is %d, work %+v; want 1, one FLUSH and one ATOMIC WRITE", selective, nativeWord(p.b.mem.data), w)
 		}
+		if n := p.b.qp.Counters().SentSequenceNAKs; !selective && n == 0 {
+			t.Error("no NAK asks for the packets that were dropped behind the FLUSH, want one")
+		}
 		if n := p.a.qp.Counters().Retransmits; selective && n > 1 {
 			t.Errorf("%d packets are sent again, want one probe at most: an adverb knows that its FLUSH has come", n)
 		}
@@ -203,6 +206,18 @@ func TestFlushEnds(t *testing.T) {
 		}
 	}
 	p := begin()
+	first := p.b.flushings[0]
+	p.b.stored()
+	p.post(p.a, flushWR(2, p.b.mem.remote(0), 8, verbs.FlushPersistent))
+	p.runUntil(p.now + ms)
+	p.b.qp.Flushed(first, nil) // which is done already
+	p.b.collect()
+	p.runUntil(p.now + ms)
+	if p.a.wantSends(wc{1, 0}); p.b.qp.Work().Flushes != 1 {
+		t.Errorf("%d FLUSHes are executed, want 1: the second is under way", p.b.qp.Work().Flushes)
+	}
+
+	p = begin()
 	f := p.b.flushings[0]
 	p.b.flushings = nil
 	f.Sync()

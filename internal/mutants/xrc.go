@@ -1,0 +1,33 @@
+package main
+
+// xrcMutants are of XRC.
+var xrcMutants = []mutant{
+	{"an initiator names no SRQ in a READ", transport + "requester.go",
+		"	p.AckReq = true\n	if q.opcodes == wire.XRC {\n		p.XRCETH.SRQN = uint32(w.cold.srqn)\n", "	p.AckReq = true\n	if q.opcodes == wire.XRC {\n		p.XRCETH.SRQN = 0\n", "./internal/transport", "XRC"},
+	{"an initiator names no SRQ in a SEND", transport + "requester.go",
+		"	if r.qp.opcodes == wire.XRC {\n		p.XRCETH.SRQN = uint32(w.cold.srqn)\n", "	if r.qp.opcodes == wire.XRC {\n		p.XRCETH.SRQN = 0\n", "./internal/transport", "XRC"},
+	{"an initiator takes requests", transport + "xrc.go",
+		" || p.Opcode.IsRequest() != (q.cfg.Type == verbs.QPTypeXRCRecv) {", " {", "./internal/transport", "XRC"},
+	{"a target takes packets of RC", transport + "xrc.go",
+		"	if p.Opcode.Service() != wire.ServiceXRC || p.Opcode.IsRequest() != ", "	if p.Opcode.Service() == wire.ServiceRC {\n		return true\n	}\n	if p.Opcode.IsRequest() != ", "./internal/transport", "XRC"},
+	{"the SRQ may change inside a message", transport + "xrc.go",
+		"	if !p.Opcode.StartsMessage() && n != s.msg.srqn {\n", "	if false {\n", "./internal/transport", "XRC"},
+	{"a request to no SRQ is executed", transport + "xrc.go",
+		"	if !s.namesAgain(p) {\n", "	if !s.namesAgain(p) && false {\n", "./internal/transport", "XRC"},
+	{"the memory of all SRQs is that of the latest", transport + "xrc.go",
+		"	if e.pd != nil {\n", "	if false {\n", "./internal/transport", "XRC"},
+	{"the memory is that of the first SRQ", transport + "xrc.go",
+		"	if pd != nil {\n		s.qp.cfg.PD = pd\n", "	if pd != nil && s.qp.cfg.PD == nil {\n		s.qp.cfg.PD = pd\n", "./internal/transport", "XRC"},
+	{"a receive completes in the CQ of the latest SRQ", queue + "xrc.go",
+		"	to := u.fromSRQ.cq\n", "	to := u.named.cq\n", "./internal/transport", "XRC"},
+	{"a receive of an XRC SRQ is not given back", queue + "xrc.go",
+		"	u.fromSRQ.release(r)\n", "	_ = r\n", "./internal/transport", "XRC"},
+	{"an SRQ that is closed has receives", hca + "xrc.go",
+		"	h.srqs.Remove(n)\n", "", "./rdmatest", "TestConformance$/IPv4/xrc"},
+	{"the first handle that is closed closes the target", hca + "xrc.go",
+		"	return len(t.handles) == 0\n", "	return true\n", "./rdmatest", "TestConformance$/IPv4/xrc"},
+	{"a file that has a domain gets another", hca + "xrc.go",
+		"file != nil && os.SameFile(o.file, file)", "false", "./rdmatest", "TestConformance$/IPv4/xrc"},
+	{"a target is open in all domains", hca + "xrc.go",
+		"	if t == nil {\n		return nil, verbs.Errorf(verbs.ErrNotFound, \"the XRC", "	if t == nil {\n		t = &target{q: h.dev.shards[0].qps.Get(uint32(n))}\n	}\n	if t == nil {\n		return nil, verbs.Errorf(verbs.ErrNotFound, \"the XRC", "./rdmatest", "TestConformance$/IPv4/xrc"},
+}
