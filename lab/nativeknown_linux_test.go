@@ -126,12 +126,12 @@ var lacksOf = map[string]map[string]string{
 	deviceRxe: {
 		"LastWordLast": notPromised, "ExactEvents": notPromised, "OverrunStatus": notPromised,
 		"Rereg": "rdma-core has no rereg_mr for rxe", "Timestamps": "rxe has no clock",
-		"AtomicWrites": notPosted, "FlushGlobal": notPosted, "FlushPersistent": notPosted,
+		"AtomicWrites": notPosted, "FlushGlobal": notPosted, "FlushPersistent": notPosted, "XRC": "rxe has none",
 	},
 	deviceSiw: {
 		"LastWordLast": notPromised, "ExactEvents": notPromised, "OverrunStatus": notPromised,
 		"Rereg": "rdma-core has no rereg_mr for siw", "Timestamps": "siw has no clock",
-		"AtomicWrites": notPosted, "FlushGlobal": notPosted, "FlushPersistent": notPosted,
+		"AtomicWrites": notPosted, "FlushGlobal": notPosted, "FlushPersistent": notPosted, "XRC": "siw has none",
 		"ByHand": "iWARP's connections belong to the connection manager", "UC": "iWARP has RC alone", "UD": "iWARP has RC alone",
 		"SendImm": "iWARP has no SEND with immediate data", "RNR": "iWARP has no RNR NAK", "SQD": "iWARP has no such state",
 		"Atomics": "siw has none", "MWType1": "siw has none", "MWType2": "siw has none", "Multicast": "iWARP has none",
