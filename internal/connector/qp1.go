@@ -32,6 +32,7 @@ type qp1 struct {
 	recvCQ, sendCQ *verbs.CQ
 	mr             *verbs.MR // the receives, each recvSize long
 	qp             *verbs.QP
+	ib             bool // the port is one of InfiniBand
 
 	ahs    map[cm.Path]*verbs.AH
 	wr     [1]verbs.SendWR
@@ -46,6 +47,7 @@ func (q *qp1) open(dev *verbs.Device) (err error) {
 		}
 	}()
 	q.dev, q.ahs = dev, map[cm.Path]*verbs.AH{}
+	q.ib = gidType(dev, DevicePort) == verbs.GIDTypeIB
 	if q.gsi, err = dev.GSI(); err != nil {
 		return err
 	}
@@ -125,10 +127,13 @@ func (q *qp1) take(wc *verbs.WC) (path cm.Path, mad []byte, err error) {
 	if wc.Status != verbs.WCSuccess {
 		return path, nil, wc.Err()
 	}
-	if wc.ByteLen != recvSize {
+	if wc.ByteLen != recvSize || wc.Flags&verbs.WCFlagGRH == 0 { // on InfiniBand the sender has no address then
 		return path, nil, nil
 	}
 	b := q.mr.Bytes()[wc.ID*recvSize:][:recvSize]
+	if q.ib {
+		return ipv6PathOf(b), b[verbs.GRHSize:], nil
+	}
 	return pathOf(b), b[verbs.GRHSize:], nil
 }
 
@@ -141,6 +146,11 @@ func pathOf(grh []byte) cm.Path {
 	if link.DecodeGRH(grh, &d) {
 		return cm.Path{Local: d.Dst.Addr(), Remote: d.Src.Addr(), TrafficClass: d.TrafficClass}
 	}
+	return ipv6PathOf(grh)
+}
+
+// ipv6PathOf is pathOf for an IPv6 header, or a GRH of InfiniBand.
+func ipv6PathOf(grh []byte) cm.Path {
 	return cm.Path{
 		Local:  netip.AddrFrom16([16]byte(grh[24:])).Unmap(),
 		Remote: netip.AddrFrom16([16]byte(grh[8:])).Unmap(), TrafficClass: grh[0]<<4 | grh[1]>>4,
