@@ -24,6 +24,7 @@ type Options struct {
 	GIDIndex int
 	Path     verbs.Path  // the defaults of verbs.Path; SGIDIndex is GIDIndex
 	Retry    verbs.Retry // of each field that is 0, that of verbs.DefaultRetry; Zero is for a 0
+	GRH      bool        // on InfiniBand: packets bear a GRH, as on other networks they always do
 	PSN      verbs.PSN   // the first PSN of both ends; one from which the PSNs soon wrap around
 }
 
@@ -114,9 +115,10 @@ func Datagrams(t testing.TB, a, b *verbs.Device, options ...Options) (x, y *Endp
 		e.must(e.QP.RTS(o.psn(), verbs.Retry{}))
 	}
 	for _, e := range []*Endpoint{x, y} {
-		gid, err := e.peer.Device.GID(1, o.GIDIndex)
-		e.must(err)
-		e.AH, err = e.PD.CreateAH(verbs.AHAttr{DGID: gid.GID, SGIDIndex: o.GIDIndex, TrafficClass: o.Path.TrafficClass})
+		gid, lid := e.peer.address(o)
+		var err error
+		e.AH, err = e.PD.CreateAH(verbs.AHAttr{DGID: gid, DLID: lid, SL: o.Path.SL, SrcPathBits: o.Path.SrcPathBits,
+			SGIDIndex: o.GIDIndex, TrafficClass: o.Path.TrafficClass})
 		e.must(err)
 	}
 	return x, y
@@ -180,11 +182,24 @@ func (e *Endpoint) must(err error) {
 
 func (e *Endpoint) connect(peer *Endpoint, o Options) {
 	e.t.Helper()
-	gid, err := peer.Device.GID(1, o.GIDIndex)
-	e.must(err)
+	gid, lid := peer.address(o)
+	lid += uint16(o.Path.SrcPathBits) // both ends send from the LID of these bits
 	path := o.Path
 	path.SGIDIndex = o.GIDIndex
-	e.must(e.QP.RTR(verbs.Peer{QPN: peer.QP.QPN(), PSN: o.psn(), GID: gid.GID}, path))
+	e.must(e.QP.RTR(verbs.Peer{QPN: peer.QP.QPN(), PSN: o.psn(), GID: gid, LID: lid}, path))
+}
+
+// address returns the GID and the LID of the endpoint's port, as far as a path in its network has them.
+func (e *Endpoint) address(o Options) (gid verbs.GID, lid uint16) {
+	e.t.Helper()
+	port, err := e.Device.QueryPort(1)
+	e.must(err)
+	if port.LinkLayer == verbs.LinkLayerInfiniBand && !o.GRH {
+		return gid, port.LID
+	}
+	entry, err := e.Device.GID(1, o.GIDIndex)
+	e.must(err)
+	return entry.GID, port.LID
 }
 
 func (e *Endpoint) ready(o Options) {

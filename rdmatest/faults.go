@@ -19,7 +19,11 @@ func (c *Config) faults() sim.Faults {
 
 // SetFaults replaces all of New's Config but Seed and MTU, in both directions between all devices but those
 // that have faults of their own by SetFaultsFrom. See Route for devices with ports between them.
-func (n *Network) SetFaults(c Config) { n.sim.SetFaults(c.faults()) }
+func (n *Network) SetFaults(c Config) {
+	n.t.Helper()
+	n.needIP("SetFaults")
+	n.sim.SetFaults(c.faults())
+}
 
 // SetFaultsFrom replaces the network's faults for the packets that one device sends to another, in
 // that direction alone. Seed and MTU do not count. ClearFaultsFrom takes them back.
@@ -69,6 +73,8 @@ func (n *Network) Partition(a, b *verbs.Device) { n.eachPair(a, b, n.sim.Partiti
 func (n *Network) Heal(a, b *verbs.Device) { n.eachPair(a, b, n.sim.Heal) }
 
 func (n *Network) eachPair(a, b *verbs.Device, do func(x, y netip.Addr)) {
+	n.t.Helper()
+	n.needIP("faults between devices")
 	for _, x := range gids(n.t, a) {
 		for _, y := range gids(n.t, b) {
 			switch {

@@ -45,7 +45,11 @@ type PortStats struct {
 }
 
 // Port adds a port to the network. Route leads through it.
-func (n *Network) Port(c PortConfig) *Port { return &Port{n, n.sim.Port(sim.PortConfig(c))} }
+func (n *Network) Port(c PortConfig) *Port {
+	n.t.Helper()
+	n.needIP("Port")
+	return &Port{n, n.sim.Port(sim.PortConfig(c))}
+}
 
 // Stats returns the port's counters. In a bubble of testing/synctest, call synctest.Wait first, so that packets of this
 // very time are counted.

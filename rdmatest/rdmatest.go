@@ -73,6 +73,11 @@ type Config struct {
 	// says otherwise. GIDs 0 and 1 are the two addresses, 2 is the link-local GID of the MAC address, and 3 and 4 are
 	// the addresses again, of RoCEv2. Package rdmacm connects by RoCEv1 then.
 	RoCEv1 bool
+
+	// InfiniBand makes the network a subnet of InfiniBand: see [InfiniBand]. Of the fields above Seed, Loss and Corrupt count
+	// there, for each cable.
+	InfiniBand bool
+	LMC        uint8 // on InfiniBand: each port has 2^LMC LIDs, 0 to 7
 }
 
 // Network is a network in memory.
@@ -82,6 +87,7 @@ type Network struct {
 	v1   bool      // devices have GIDs of RoCEv1
 	zero time.Time // of traces
 	sim  *sim.Network
+	ib   *subnet // or nil
 
 	mu   sync.Mutex
 	devs int
@@ -103,6 +109,9 @@ func New(t testing.TB, config ...Config) *Network {
 		Delay: c.Delay, Jitter: c.Jitter, MarkCE: c.MarkCE, Rate: c.Rate, MarkCEAbove: c.MarkCEAbove, MTU: c.MTU,
 	})}
 	n.rng = rand.New(rand.NewPCG(c.Seed, 1))
+	if c.InfiniBand {
+		n.ib = newSubnet(n, c)
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("rdmatest: seed %#x; %s=%#x repeats it", n.seed, linktest.EnvSeed, n.seed)
@@ -117,16 +126,38 @@ func (n *Network) Seed() uint64 { return n.seed }
 // Device adds a device to the network. The first is named sim0, and has the addresses 10.0.0.1 and
 // fd00::1 as GIDs 0 and 1. The next is sim1, with 10.0.0.2 and fd00::2, and so on. At the end of
 // the test the device is closed, with all its objects that are still open.
+//
+// On InfiniBand the device has one GID, of its port's GUID. Its port has a cable to the subnet's first switch.
 func (n *Network) Device() *verbs.Device {
 	n.t.Helper()
-	n.mu.Lock()
-	i := n.devs
-	n.devs++
-	n.mu.Unlock()
+	if n.ib != nil {
+		return n.ib.first().Device()
+	}
+	i := n.nextDevice()
 	host := uint16(i + 1)
 	v4 := netip.AddrFrom4([4]byte{10, 0, byte(host >> 8), byte(host)})
 	v6 := netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(host >> 8), 15: byte(host)})
 	name := fmt.Sprintf("sim%d", i)
+	netdev := n.sim.Netdev(name)
+	if n.v1 {
+		n.addV1(netdev, v4, v6)
+	}
+	netdev.AddAddr(v4)
+	netdev.AddAddr(v6)
+	return n.open(name, netdev)
+}
+
+// nextDevice counts a device.
+func (n *Network) nextDevice() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.devs++
+	return n.devs - 1
+}
+
+// open makes a device on a network interface.
+func (n *Network) open(name string, netdev link.Netdev) *verbs.Device {
+	n.t.Helper()
 	dev := new(device)
 	env, err := hca.ReadQPEnvironment()
 	if err != nil {
@@ -136,17 +167,13 @@ func (n *Network) Device() *verbs.Device {
 	if _, err = settings.Value(mem.EnvDebug, mem.ParseDebug); err != nil {
 		n.t.Fatalf("rdmatest: %v", err)
 	}
-	shown, err := showpackets.Device(name, n.zero)
-	if err != nil {
-		n.t.Fatalf("rdmatest: %v", err)
+	if n.ib == nil { // there Capture shows packets
+		shown, err := showpackets.Device(name, n.zero)
+		if err != nil {
+			n.t.Fatalf("rdmatest: %v", err)
+		}
+		c.Middleware, c.Closers, c.Journal = shown.Middleware, shown.Closers, shown.Journal
 	}
-	c.Middleware, c.Closers, c.Journal = shown.Middleware, shown.Closers, shown.Journal
-	netdev := n.sim.Netdev(name)
-	if n.v1 {
-		n.addV1(netdev, v4, v6)
-	}
-	netdev.AddAddr(v4)
-	netdev.AddAddr(v6)
 	dev.Device, err = hca.Open(netdev, c)
 	if err != nil {
 		n.t.Fatalf("rdmatest: %v", err)

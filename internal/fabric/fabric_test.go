@@ -460,7 +460,7 @@ func TestTshark(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+	for _, line := range strings.Split(strings.Trim(string(out), "\n"), "\n") {
 		if strings.HasPrefix(line, "\t") || strings.Contains(line, "Running as user") {
 			continue
 		}

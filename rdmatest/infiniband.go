@@ -1,0 +1,278 @@
+package rdmatest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/adverb-rdma/adverb/internal/fabric"
+	"github.com/adverb-rdma/adverb/internal/ibnet"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// InfiniBand is the Config of a network that is a subnet of InfiniBand. Its devices have ports with LIDs, which packets
+// bear in place of IP addresses, and link layer InfiniBand. Cables have credits for each virtual lane, so that nothing is
+// lost by congestion. A subnet manager beside the first device's port finds nodes, gives LIDs, writes the switches'
+// tables and answers for paths and groups, all by packets: see [Network.Capture].
+//
+//	net := rdmatest.New(t, rdmatest.InfiniBand())
+//	x, y := rdmatest.Connect(t, net.Device(), net.Device())
+//
+// Devices have cables to one switch, unless Switch makes more. Only simulations have this link: on a real network of
+// InfiniBand a card and provider/native are needed.
+func InfiniBand() Config { return Config{InfiniBand: true} }
+
+// switchPorts is how many ports a switch has.
+const switchPorts = 36
+
+// subnet is the InfiniBand of a Network.
+type subnet struct {
+	n   *Network
+	net *ibnet.Net
+	lmc uint8
+
+	mu       sync.Mutex
+	switches []*Switch
+	ports    map[string]*fabric.Port // by the devices' names
+	managers map[string]*fabric.Manager
+}
+
+func newSubnet(n *Network, c Config) *subnet {
+	if c.Duplicate != 0 || c.Reorder != 0 || c.Delay != 0 || c.Jitter != 0 || c.MarkCE != 0 || c.Rate != 0 || c.MarkCEAbove != 0 || c.MTU != 0 || c.RoCEv1 {
+		n.t.Fatalf("rdmatest: a network of InfiniBand has Seed, Loss, Corrupt and LMC; leave the other fields of Config 0")
+	}
+	f := fabric.New()
+	if c.Loss != 0 || c.Corrupt != 0 {
+		f.Fault = func(_ *fabric.Port, packet []byte) []byte {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			switch p := n.rng.Float64(); {
+			case p < c.Loss:
+				return nil
+			case p < c.Loss+c.Corrupt:
+				packet = append([]byte(nil), packet...)
+				packet[n.rng.IntN(len(packet))] ^= 1 << n.rng.IntN(8)
+			}
+			return packet
+		}
+	}
+	return &subnet{n: n, net: ibnet.New(f), lmc: c.LMC, ports: map[string]*fabric.Port{}, managers: map[string]*fabric.Manager{}}
+}
+
+// first returns the first switch, which it makes if there is none.
+func (s *subnet) first() *Switch {
+	s.mu.Lock()
+	none := len(s.switches) == 0
+	s.mu.Unlock()
+	if none {
+		return s.n.Switch("switch0")
+	}
+	return s.switches[0]
+}
+
+// need fails the test on a network that is not InfiniBand.
+func (n *Network) need(what string) *subnet {
+	n.t.Helper()
+	if n.ib == nil {
+		n.t.Fatalf("rdmatest: %s: this network is not InfiniBand: make it by New(t, InfiniBand())", what)
+	}
+	return n.ib
+}
+
+// needIP fails the test on InfiniBand.
+func (n *Network) needIP(what string) {
+	n.t.Helper()
+	if n.ib != nil {
+		n.t.Fatalf("rdmatest: %s: not on InfiniBand: Switch, SetCable and StopManager make faults there", what)
+	}
+}
+
+// Switch is a switch of InfiniBand, with 36 ports.
+type Switch struct {
+	s *subnet
+	f *fabric.Switch
+
+	used int // ports, guarded by s.mu
+}
+
+// Switch adds a switch.
+func (n *Network) Switch(name string) *Switch {
+	n.t.Helper()
+	s := n.need("Switch")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &Switch{s: s}
+	s.net.Do(func(f *fabric.Fabric) { w.f = f.Switch(name, switchPorts) })
+	s.switches = append(s.switches, w)
+	return w
+}
+
+// port takes a free port.
+func (w *Switch) port() *fabric.Port {
+	w.s.n.t.Helper()
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	if w.used == switchPorts {
+		w.s.n.t.Fatalf("rdmatest: all %d ports of a switch have cables", switchPorts)
+	}
+	w.used++
+	return w.f.Port(w.used)
+}
+
+// Connect puts a cable between two switches.
+func (w *Switch) Connect(to *Switch) {
+	w.s.n.t.Helper()
+	a, b := w.port(), to.port()
+	w.s.cable(a, b)
+}
+
+func (s *subnet) cable(a, b *fabric.Port) {
+	s.n.t.Helper()
+	var err error
+	s.net.Do(func(f *fabric.Fabric) { err = f.Connect(a, b) })
+	if err != nil {
+		s.n.t.Fatalf("rdmatest: %v", err)
+	}
+}
+
+// Device adds a device with a cable to the switch. Its port is active when Device returns, if a subnet manager reaches it.
+func (w *Switch) Device() *verbs.Device {
+	s, n := w.s, w.s.n
+	n.t.Helper()
+	i := n.nextDevice()
+	name := fmt.Sprintf("sim%d", i)
+	var p *fabric.Port
+	s.net.Do(func(f *fabric.Fabric) { p = f.Adapter(name) })
+	s.mu.Lock()
+	s.ports[name] = p
+	s.mu.Unlock()
+	s.cable(p, w.port())
+	if i == 0 {
+		s.manage(name, 0)
+	}
+	return n.open(name, s.net.Netdev(name, p))
+}
+
+// Fail takes the switch out of order. Its packets are lost, and the ports at its cables go down. The subnet manager finds
+// other ways, where there are any.
+func (w *Switch) Fail() { w.s.net.Do(func(*fabric.Fabric) { w.f.Fail() }) }
+
+// Repair undoes Fail.
+func (w *Switch) Repair() { w.s.net.Do(func(*fabric.Fabric) { w.f.Repair() }) }
+
+// SetCable takes the cable of a device's port away, or puts it back: its port goes down, or is brought into service again.
+func (n *Network) SetCable(d *verbs.Device, there bool) {
+	n.t.Helper()
+	p := n.need("SetCable").portOf(d)
+	n.ib.net.Do(func(*fabric.Fabric) { p.SetOff(!there) })
+}
+
+func (s *subnet) portOf(d *verbs.Device) *fabric.Port {
+	s.n.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.ports[d.Name()]
+	if p == nil {
+		s.n.t.Fatalf("rdmatest: %s is no device of this network", d.Name())
+	}
+	return p
+}
+
+// StartManager starts a subnet manager beside a device's port. The first device has one, of priority 0. The manager of the
+// highest priority, 0 to 15, is the master, and the others stand by.
+func (n *Network) StartManager(d *verbs.Device, priority uint8) {
+	n.t.Helper()
+	n.need("StartManager").portOf(d)
+	n.ib.manage(d.Name(), priority)
+}
+
+func (s *subnet) manage(name string, priority uint8) {
+	s.n.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.managers[name] != nil {
+		s.n.t.Fatalf("rdmatest: %s has a subnet manager already", name)
+	}
+	s.net.Do(func(*fabric.Fabric) { s.managers[name] = s.ports[name].Manager(priority, s.lmc) })
+}
+
+// StopManager kills the subnet manager beside a device's port. Another that stands by takes over, once it has asked the dead
+// one in vain. That takes seconds in real subnets, and no time here.
+func (n *Network) StopManager(d *verbs.Device) {
+	n.t.Helper()
+	s := n.need("StopManager")
+	s.mu.Lock()
+	m := s.managers[d.Name()]
+	delete(s.managers, d.Name())
+	s.mu.Unlock()
+	if m == nil {
+		n.t.Fatalf("rdmatest: %s has no subnet manager", d.Name())
+	}
+	s.net.Do(func(f *fabric.Fabric) {
+		m.Stop()
+		f.Poll()
+	})
+}
+
+// SetPartition makes ports full members of a partition, besides the default one, by a P_Key from 0x8001 to 0xfffe. The
+// subnet manager writes it into their P_Key tables.
+func (n *Network) SetPartition(pkey verbs.PKey, devs ...*verbs.Device) {
+	n.t.Helper()
+	s := n.need("SetPartition")
+	p := fabric.Partition{PKey: uint16(pkey)}
+	for _, d := range devs {
+		p.Members = append(p.Members, s.portOf(d))
+	}
+	s.net.Do(func(f *fabric.Fabric) {
+		f.Partitions = append(f.Partitions, p)
+		f.Poll()
+	})
+}
+
+// Capture writes the packets on all cables to w from now on, those of the subnet manager too, as a pcap file. Wireshark
+// knows InfiniBand's packets by ERF headers, so the file has these. An error of w ends it, and fails the test.
+func (n *Network) Capture(w io.Writer) {
+	n.t.Helper()
+	s := n.need("Capture")
+	head := make([]byte, 24)
+	le := binary.LittleEndian
+	le.PutUint32(head, 0xa1b2c3d4)
+	le.PutUint16(head[4:], 2)
+	le.PutUint16(head[6:], 4)
+	le.PutUint32(head[16:], 1<<16)
+	le.PutUint32(head[20:], linkTypeERF)
+	_, err := w.Write(head)
+	if err != nil {
+		n.t.Fatalf("rdmatest: begin a capture: %v", err)
+	}
+	tick := uint32(0)
+	s.net.Do(func(f *fabric.Fabric) {
+		f.Tap = func(_ *fabric.Port, p []byte) {
+			if err != nil {
+				return
+			}
+			tick++ // the fabric has no time: each packet is a microsecond later
+			rec := make([]byte, pcapHeader+erfHeader, pcapHeader+erfHeader+len(p))
+			le.PutUint32(rec, tick/1e6)
+			le.PutUint32(rec[4:], tick%1e6)
+			le.PutUint32(rec[8:], uint32(erfHeader+len(p)))
+			le.PutUint32(rec[12:], uint32(erfHeader+len(p)))
+			erf := rec[pcapHeader:]
+			le.PutUint64(erf, uint64(tick/1e6)<<32|uint64(tick%1e6)<<32/1e6)
+			erf[8] = erfInfiniBand
+			binary.BigEndian.PutUint16(erf[10:], uint16(erfHeader+len(p)))
+			binary.BigEndian.PutUint16(erf[14:], uint16(len(p)))
+			if _, err = w.Write(append(rec, p...)); err != nil {
+				n.t.Errorf("rdmatest: write a capture: %v", err)
+			}
+		}
+	})
+}
+
+const (
+	linkTypeERF   = 197
+	erfInfiniBand = 21
+	pcapHeader    = 16 // bytes
+	erfHeader     = 16
+)
