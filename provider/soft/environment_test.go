@@ -17,6 +17,7 @@ func TestBadEnvironment(t *testing.T) {
 		{"ADVERB_EXTENSIONS", "00", "say 1 or 0"},
 		{"ADVERB_TRACE", "yes", "say 1 or 0"},
 		{"ADVERB_IWARP", "2", "say 1 or 0"},
+		{"ADVERB_ROCEV1", "2", "say 1 for GIDs of RoCEv1"},
 		{"ADVERB_IWARP_CRC", "on", "say 1 or 0"},
 		{"ADVERB_IWARP_CRC", "-1", "say 1 or 0"},
 		{"ADVERB_DEBUG", "mrs", `there is "mr"`},

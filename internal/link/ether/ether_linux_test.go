@@ -22,68 +22,17 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// A host is a network namespace: it runs functions there.
-type host func(f func())
-
-// newHost makes a host, and skips the test where that needs privileges.
-func newHost(t *testing.T) host {
-	t.Helper()
-	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip(err)
-	}
-	calls, ready := make(chan func()), make(chan error)
-	go func() {
-		runtime.LockOSThread() // for good: the thread cannot return to the other namespace, and ends with the goroutine
-		ready <- unix.Unshare(unix.CLONE_NEWNET)
-		for f := range calls {
-			f()
-		}
-	}()
-	t.Cleanup(func() { close(calls) })
-	if err := <-ready; errors.Is(err, unix.EPERM) {
-		t.Skip("a network namespace needs privileges")
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	h := host(func(f func()) {
-		done := make(chan struct{})
-		calls <- func() { defer close(done); f() }
-		<-done
-	})
-	h.ip(t, "link set lo up")
-	return h
-}
-
-// ip runs commands of the program ip.
-func (h host) ip(t *testing.T, commands ...string) {
-	t.Helper()
-	for _, c := range commands {
-		var out []byte
-		var err error
-		h(func() { out, err = exec.Command("ip", strings.Fields(c)...).CombinedOutput() })
-		if err != nil {
-			t.Fatalf("ip %s: %v: %s", c, err, out)
-		}
-	}
-}
-
 const (
-	macA, macB = "02:00:00:00:01:01", "02:00:00:00:01:02"
+	macA, macB = linktest.MACA, linktest.MACB
 	llA, llB   = "fe80::ff:fe00:101", "fe80::ff:fe00:102"
 )
 
-// twoHosts makes two hosts with a wire between them, whose ends are w0 and w1.
+type host struct{ linktest.Host }
+
+// twoHosts makes two hosts with a wire between them.
 func twoHosts(t *testing.T) (a, b host) {
-	t.Helper()
-	a, b = newHost(t), newHost(t)
-	var thread int
-	b(func() { thread = unix.Gettid() })
-	a.ip(t, "link add w0 address "+macA+" mtu 9000 type veth peer name w1 address "+macB+" mtu 9000", fmt.Sprint("link set w1 netns ", thread))
-	for i, h := range []host{a, b} {
-		w, n := fmt.Sprint("w", i), i+1
-		h.ip(t, fmt.Sprintf("addr add 10.93.0.%d/24 dev %s", n, w), fmt.Sprintf("-6 addr add fd93::%d/64 dev %s nodad", n, w), "link set "+w+" up")
-	}
-	return a, b
+	x, y := linktest.TwoHosts(t)
+	return host{x}, host{y}
 }
 
 // vlan adds a VLAN, v0 and v1, to the wire of two hosts. It skips the test where the kernel has none.
@@ -91,13 +40,13 @@ func vlan(t *testing.T, hosts ...host) {
 	t.Helper()
 	for i, h := range hosts {
 		var out []byte
-		h(func() {
+		h.Do(func() {
 			out, _ = exec.Command("ip", strings.Fields(fmt.Sprintf("link add link w%d name v%d type vlan id 93", i, i))...).CombinedOutput()
 		})
 		if strings.Contains(string(out), "Unknown device type") {
 			t.Skip("this kernel has no VLANs")
 		}
-		h.ip(t, fmt.Sprintf("addr add 10.94.0.%d/24 dev v%d", i+1, i), fmt.Sprintf("link set v%d up", i))
+		h.IP(t, fmt.Sprintf("addr add 10.94.0.%d/24 dev v%d", i+1, i), fmt.Sprintf("link set v%d up", i))
 	}
 }
 
@@ -106,7 +55,7 @@ func (h host) netdev(t *testing.T, name string, o ether.Options) *ether.Netdev {
 	t.Helper()
 	var n *ether.Netdev
 	var err error
-	h(func() {
+	h.Do(func() {
 		var u *udp.Netdev
 		dev, only, one := strings.Cut(name, "@")
 		if o.One = one; one {
@@ -142,7 +91,7 @@ func (h host) open(t *testing.T, name, addr string) link.Link {
 func (h host) tryOpen(t *testing.T, name, addr string) (l link.Link, err error) {
 	t.Helper()
 	n := h.netdev(t, name, ether.Options{})
-	h(func() { l, err = n.Open(link.V1(netip.MustParseAddr(addr))) })
+	h.Do(func() { l, err = n.Open(link.V1(netip.MustParseAddr(addr))) })
 	return l, err
 }
 
@@ -198,7 +147,7 @@ func TestAddrs(t *testing.T) {
 	} {
 		n := a.netdev(t, "w0", o)
 		var got []string
-		a(func() {
+		a.Do(func() {
 			s, err := n.State()
 			if err != nil {
 				t.Error(err)
@@ -215,7 +164,7 @@ func TestAddrs(t *testing.T) {
 
 // TestTaken: an address has one link among all programs, until that is closed.
 func TestTaken(t *testing.T) {
-	a := newHost(t)
+	a := host{linktest.NewHost(t)}
 	first := a.open(t, "lo", "127.0.0.1")
 	if _, err := a.tryOpen(t, "lo", "127.0.0.1"); !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), "another program") {
 		t.Errorf("a second link: %v, want that another program has the address", err)
@@ -292,7 +241,7 @@ func TestFrames(t *testing.T) {
 			}
 			var live *capture.Live
 			var err error
-			b(func() { live, err = capture.OpenLive("w1") })
+			b.Do(func() { live, err = capture.OpenLive("w1") })
 			if err != nil {
 				t.Fatal(err)
 			}
