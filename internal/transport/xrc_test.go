@@ -281,19 +281,64 @@ func TestXRCEmptySRQ(t *testing.T) {
 	}
 }
 
+// TestXRCReads: READs under way at the same time read the memory of the SRQ that each names.
+func TestXRCReads(t *testing.T) {
+	p := newXRCPair(t)
+	for i, mr := range p.mrs {
+		mr.Bytes()[0] = byte(10 + i)
+		p.post(verbs.SendWR{ID: uint64(i), Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGList: p.sge(i, 1), Remote: p.remote(i, 0), RemoteSRQN: srqns[i]})
+	}
+	p.run(time.Second)
+	if len(p.sends) != 2 || p.sends[0].Status != verbs.WCSuccess || p.sends[1].Status != verbs.WCSuccess || p.src.Bytes()[0] != 10 || p.src.Bytes()[1] != 11 {
+		t.Errorf("completions %+v, bytes %v; want two successes, and 10 and 11", p.sends, p.src.Bytes()[:2])
+	}
+}
+
+// TestXRCReceives: a receive belongs to its SRQ, whatever is named meanwhile, and its place is free when it completes.
+func TestXRCReceives(t *testing.T) {
+	p := newXRCPair(t)
+	for i := range 40 { // more than the SRQ has places
+		p.postRecv(0, uint64(i), 0, 100)
+		p.post(xrcSend(1, srqns[0], p.sge(0, 100)))
+		p.run(time.Second)
+		for range p.sends {
+			p.a.sq.freed.Store(p.a.sq.head)
+		}
+	}
+	if len(p.recvs) != 40 {
+		t.Fatalf("%d receives are complete, want 40", len(p.recvs))
+	}
+	p = newXRCPair(t)
+	p.postRecv(0, 1, 0, 4096)
+	p.postRecv(1, 2, 0, 4096)
+	only, first := xrcRequest(wire.RCSendOnly, 100, srqns[1], 8), xrcRequest(wire.RCSendFirst, 101, srqns[0], 1024)
+	for _, w := range []*wire.Packet{only, first, only} {
+		p.deliver(p.b, w.AppendTo(nil))
+	}
+	if err := p.b.Modify(p.now, &verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState); err != nil {
+		t.Fatal(err)
+	}
+	p.collect()
+	if len(p.recvs) != 2 || p.recvs[1].Status != verbs.WCFlushErr || p.recvs[1].ID != 1 || p.recvs[1].Imm != 0 {
+		t.Errorf("completions %+v, want the second one flushed, receive 1 in the first CQ", p.recvs)
+	}
+}
+
+// xrcRequest is a request to the target.
+func xrcRequest(op wire.Opcode, psn wire.PSN, n verbs.SRQN, payload int) *wire.Packet {
+	return &wire.Packet{BTH: wire.BTH{Opcode: wire.XRC | op, PSN: psn, DestQP: 0x22, AckReq: true, PKey: wire.DefaultPKey}, XRCETH: wire.XRCETH{SRQN: uint32(n)}, Payload: make([]byte, payload)}
+}
+
 // TestXRCRefused: what a target refuses, with the NAK.
 func TestXRCRefused(t *testing.T) {
-	request := func(op wire.Opcode, psn wire.PSN, n verbs.SRQN, payload int) *wire.Packet {
-		return &wire.Packet{BTH: wire.BTH{Opcode: wire.XRC | op, PSN: psn, DestQP: 0x22, AckReq: true, PKey: wire.DefaultPKey}, XRCETH: wire.XRCETH{SRQN: uint32(n)}, Payload: make([]byte, payload)}
-	}
 	for name, tt := range map[string]struct {
 		packets []*wire.Packet
 		nak     wire.NAKCode
 		cause   error
 	}{
-		"unknown SRQ":             {[]*wire.Packet{request(wire.RCSendOnly, 100, 1, 8)}, wire.NAKInvalidRequest, verbs.ErrNotFound},
-		"WRITE to an unknown SRQ": {[]*wire.Packet{request(wire.RCRDMAWriteOnly, 100, 1, 0)}, wire.NAKInvalidRequest, verbs.ErrNotFound},
-		"a message to two SRQs":   {[]*wire.Packet{request(wire.RCSendFirst, 100, srqns[0], 1024), request(wire.RCSendLast, 101, srqns[1], 8)}, wire.NAKInvalidRequest, nil},
+		"unknown SRQ":             {[]*wire.Packet{xrcRequest(wire.RCSendOnly, 100, 1, 8)}, wire.NAKInvalidRequest, verbs.ErrNotFound},
+		"WRITE to an unknown SRQ": {[]*wire.Packet{xrcRequest(wire.RCRDMAWriteOnly, 100, 1, 0)}, wire.NAKInvalidRequest, verbs.ErrNotFound},
+		"a message to two SRQs":   {[]*wire.Packet{xrcRequest(wire.RCSendFirst, 100, srqns[0], 1024), xrcRequest(wire.RCSendLast, 101, srqns[1], 8)}, wire.NAKInvalidRequest, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newXRCPair(t)
@@ -319,9 +364,9 @@ func TestXRCRefused(t *testing.T) {
 	// Packets that are no business of the end are counted and change nothing.
 	p := newXRCPair(t)
 	p.postRecv(0, 1, 0, 4096)
-	rc := request(wire.RCSendOnly, 100, srqns[0], 8)
+	rc := xrcRequest(wire.RCSendOnly, 100, srqns[0], 8)
 	rc.Opcode = wire.RCSendOnly
-	for q, w := range map[*QP]*wire.Packet{p.a: request(wire.RCSendOnly, 100, srqns[0], 8), p.b: rc} {
+	for q, w := range map[*QP]*wire.Packet{p.a: xrcRequest(wire.RCSendOnly, 100, srqns[0], 8), p.b: rc} {
 		p.deliver(q, w.AppendTo(nil))
 		if got := q.Counters().Unexpected; got != 1 || len(p.recvs) != 0 {
 			t.Errorf("%v to QP %v: %d unexpected packets, %d receives; want 1 and none", w.Opcode, q.cfg.QPN, got, len(p.recvs))
