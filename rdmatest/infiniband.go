@@ -19,6 +19,9 @@ import (
 //	net := rdmatest.New(t, rdmatest.InfiniBand())
 //	x, y := rdmatest.Connect(t, net.Device(), net.Device())
 //
+// Package rdmacm finds a device there by its GID, as an IPv6 address: it is the link-local one that IPoIB would have.
+// ADVERB_TRACE and ADVERB_PCAP do not count.
+//
 // Devices have cables to one switch, unless Switch makes more. Only simulations have this link: on a real network of
 // InfiniBand a card and provider/native are needed.
 func InfiniBand() Config { return Config{InfiniBand: true} }
@@ -162,6 +165,7 @@ func (w *Switch) Fail() { w.s.net.Do(func(*fabric.Fabric) { w.f.Fail() }) }
 func (w *Switch) Repair() { w.s.net.Do(func(*fabric.Fabric) { w.f.Repair() }) }
 
 // SetCable takes the cable of a device's port away, or puts it back: its port goes down, or is brought into service again.
+// The device learns of it a moment later, as a card does: wait for EventPortErr or EventPortActive.
 func (n *Network) SetCable(d *verbs.Device, there bool) {
 	n.t.Helper()
 	p := n.need("SetCable").portOf(d)
