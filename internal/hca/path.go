@@ -15,6 +15,7 @@ type path struct {
 	eng          *engine
 	dst          netip.AddrPort
 	trafficClass uint8
+	pkey         uint16 // of a QP on InfiniBand; 0 is the default partition
 	ib           *ibWay // on InfiniBand, or nil
 }
 
@@ -26,7 +27,6 @@ type outbound struct {
 	flow wire.Flow
 	ah   *ah       // UD: that the way is of
 	ways *[]source // RC: for as many source ports, if there are several; nil otherwise
-	pkey uint16    // on InfiniBand; 0 is the default partition
 }
 
 // source is a source port, by which switches choose a way.

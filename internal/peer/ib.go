@@ -1,14 +1,22 @@
 package peer
 
 import (
+	"net/netip"
+
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
+// ibPeer is what a peer on InfiniBand has besides: the latest packet's destination, and its service level and flow label.
+type ibPeer struct {
+	to    netip.AddrPort
+	label uint32
+}
+
 // verifyIB is Verify on InfiniBand, where nothing tells what sends.
 func (p *Peer) verifyIB(d *link.Datagram, packet []byte) bool {
-	if d.Src != p.from || d.Dst != p.to || d.FlowLabel != p.label {
-		p.from, p.to, p.label = d.Src, d.Dst, d.FlowLabel
+	if d.Src != p.from || d.Dst != p.ib.to || d.FlowLabel != p.ib.label {
+		p.from, p.ib.to, p.ib.label = d.Src, d.Dst, d.FlowLabel
 		p.flow = IBFlow(d)
 	}
 	p.next = p.sender

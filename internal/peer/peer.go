@@ -15,12 +15,10 @@ import (
 
 // Peer is a connected QP's knowledge of its peer as a sender of packets.
 type Peer struct {
-	uc    bool           // the QP's transport service is UC, else RC
-	ib    bool           // the packets come by InfiniBand
-	from  netip.AddrPort // the source of the latest packet
-	to    netip.AddrPort // on InfiniBand its destination
-	label uint32         // on InfiniBand its service level and flow label
-	flow  wire.Flow      // from that source to the QP
+	uc   bool           // the QP's transport service is UC, else RC
+	ib   *ibPeer        // on InfiniBand, or nil
+	from netip.AddrPort // the source of the latest packet
+	flow wire.Flow      // from that source to the QP
 
 	ports  ports
 	sender sender
@@ -31,14 +29,14 @@ type Peer struct {
 func New(typ verbs.QPType) Peer { return Peer{uc: typ == verbs.QPTypeUC} }
 
 // NewIB is New for a QP on InfiniBand.
-func NewIB(typ verbs.QPType) Peer { return Peer{uc: typ == verbs.QPTypeUC, ib: true} }
+func NewIB(typ verbs.QPType) Peer { return Peer{uc: typ == verbs.QPTypeUC, ib: new(ibPeer)} }
 
 // Verify verifies the ICRC of a packet, which is a segment of a datagram. The ICRC covers the IPv4 identification and DF:
 // as the link saw them or, where the link could not, as the sender must have set them. local is the packet's
 // destination.
 func (p *Peer) Verify(local netip.Addr, d *link.Datagram, segment int, packet []byte) bool {
-	if d.Src != p.from || p.ib {
-		if p.ib {
+	if d.Src != p.from || p.ib != nil {
+		if p.ib != nil {
 			return p.verifyIB(d, packet)
 		}
 		p.from = d.Src

@@ -27,7 +27,7 @@ import (
 // Turn begins a turn of Config.Turn packets. A device gives a turn whenever it calls Transmit. Any
 // number of turns may be given.
 func (q *QP) Turn() {
-	q.left = int32(q.cfg.Turn)
+	q.left = q.cfg.Turn
 	if r, ok := q.service.(*rc); ok {
 		r.requester.turn()
 	}

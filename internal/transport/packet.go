@@ -68,7 +68,7 @@ func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k, n uint64, buf []byte) (in
 
 // headers writes the header p, whose opcode is that of RC or UC, to buf.
 func (q *QP) headers(p *wire.Packet, buf []byte) []byte {
-	p.Opcode |= q.opcodes
+	p.Opcode |= q.cfg.opcodes
 	return p.AppendHeaders(buf[:0])
 }
 

@@ -152,8 +152,8 @@ func newPair(t testing.TB, s setup) *pair {
 		s.cap = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 32, MaxRecvSGE: 32, MaxInlineData: 256}
 	}
 	p := &pair{t: t, fast: s.fast, fresh: s.fresh, buf: bytes.Repeat([]byte{0xa5}, MaxDatagram)}
-	p.a = newEnd(t, "a", memBaseA, Config{Type: s.typ, QPN: 0x11, Cap: s.cap, SignalAll: s.signalAll, Turn: s.turn}, nil)
-	p.b = newEnd(t, "b", memBaseB, Config{Type: s.typ, QPN: 0x22, Cap: s.cap, SignalAll: s.signalAll, Turn: s.turn}, s.srq)
+	p.a = newEnd(t, "a", memBaseA, Config{Type: s.typ, QPN: 0x11, Cap: s.cap, SignalAll: s.signalAll, Turn: int32(s.turn)}, nil)
+	p.b = newEnd(t, "b", memBaseB, Config{Type: s.typ, QPN: 0x22, Cap: s.cap, SignalAll: s.signalAll, Turn: int32(s.turn)}, s.srq)
 	p.a.peer, p.b.peer = p.b, p.a
 	if s.lends {
 		p.a.lend()

@@ -14,11 +14,14 @@ import (
 // Config has the properties of a QP that never change.
 type Config struct {
 	Type      verbs.QPType // 0 stands for QPTypeRC
-	QPN       verbs.QPN
-	Cap       verbs.QPCap // as granted; MaxSendWR is a power of two
 	SignalAll bool
-	Turn      int                     // packets of a turn, or 0 for no limit: see QP.Turn
+	Standard  bool // the QP and its peers use only the features that the specification has
+	Shown     bool // the device shows its packets: no message piggybacks an acknowledgement, either way
+	QPN       verbs.QPN
+	Cap       verbs.QPCap             // as granted; MaxSendWR is a power of two
 	Control   verbs.CongestionControl // until SetCongestionControl
+	opcodes   wire.Opcode             // wire.XRC for an XRC QP, else 0: by how much its opcodes differ from those of the code
+	Turn      int32                   // packets of a turn, or 0 for no limit: see QP.Turn
 	Routing   verbs.AdaptiveRouting   // until SetAdaptiveRouting
 	LineRate  uint64                  // bytes in a second that the port sends at most; 0 if that is not known
 	PD        *mem.PD                 // the memory that the QP and its peer may use
@@ -26,8 +29,6 @@ type Config struct {
 	Buffers   Buffers                 // for packets that come before others; without Buffers each packet gets memory of its own
 	User      *verbs.QP               // the QP that completions name
 	XRC       XRC                     // of a QPTypeXRCRecv, what its messages name
-	Standard  bool                    // the QP and its peers use only the features that the specification has
-	Shown     bool                    // the device shows its packets: no message piggybacks an acknowledgement, either way
 }
 
 // QP is the transport of one queue pair.
@@ -39,7 +40,6 @@ type QP struct {
 	sq       sendQueue
 	receiver receiver
 	service  service
-	opcodes  wire.Opcode // wire.XRC for an XRC QP, else 0: by how much its opcodes differ from those of the code
 
 	rate    recovery.Rate
 	routing verbs.AdaptiveRouting
@@ -80,7 +80,7 @@ type service interface {
 
 // New makes a QP in the state RESET.
 func New(cfg Config) *QP {
-	q := &QP{cfg: cfg, left: int32(cfg.Turn)}
+	q := &QP{cfg: cfg, left: cfg.Turn}
 	q.receiver.qp = q
 	switch cfg.Type {
 	case verbs.QPTypeUC:
@@ -88,7 +88,7 @@ func New(cfg Config) *QP {
 	case verbs.QPTypeUD:
 		q.service = newUD(q)
 	case verbs.QPTypeXRCSend, verbs.QPTypeXRCRecv:
-		q.opcodes, q.cfg.Standard = wire.XRC, true
+		q.cfg.opcodes, q.cfg.Standard = wire.XRC, true
 		q.service = newRC(q)
 	default:
 		q.cfg.Type = verbs.QPTypeRC

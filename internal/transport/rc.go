@@ -136,7 +136,7 @@ func (r *rc) request(now time.Duration, buf []byte) int {
 
 func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	q := r.qp
-	if q.opcodes != 0 && !q.takesXRC(p) {
+	if q.cfg.opcodes != 0 && !q.takesXRC(p) {
 		q.counters.Unexpected++
 		return false
 	}
@@ -218,7 +218,7 @@ func (r *rc) ackTimedOut(exhausted bool) {
 		r.giveUp()
 		return
 	}
-	if r.qp.opcodes == 0 { // a probe names no SRQ
+	if r.qp.cfg.opcodes == 0 { // a probe names no SRQ
 		r.searchMTU()
 	}
 	r.probe()

@@ -23,12 +23,12 @@ type receiver struct {
 // message is a SEND or WRITE of which the first packet has come and the last has not.
 type message struct {
 	kind messageKind
+	srqn uint32      // XRC: the SRQ that the first packet named
 	recv *queue.Recv // SEND: its receive
 	off  uint32      // bytes that have come
 	va   uint64      // WRITE
 	rkey verbs.RKey
 	size uint32 // WRITE: bytes announced
-	srqn uint32 // XRC: the SRQ that the first packet named
 }
 
 type messageKind uint8

@@ -409,7 +409,7 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) (n int, f *
 	seq := r.rc.recovery.Nxt()
 	p := q.header(wire.RCRDMAReadRequest, psn(seq))
 	p.AckReq = true
-	if q.opcodes == wire.XRC {
+	if q.cfg.opcodes == wire.XRC {
 		p.XRCETH.SRQN = uint32(w.cold.srqn)
 	}
 	switch w.op {
@@ -450,7 +450,7 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) (n int, f *
 func (r *requester) data(w *sendWQE, k, n uint64, buf []byte) (int, *fault) {
 	p := r.qp.header(0, psn(r.rc.recovery.Nxt()))
 	p.AckReq = r.requestsACK(w, k, n)
-	if r.qp.opcodes == wire.XRC {
+	if r.qp.cfg.opcodes == wire.XRC {
 		p.XRCETH.SRQN = uint32(w.cold.srqn)
 	}
 	length, f := r.qp.dataPacket(p, w, k, n, buf)
