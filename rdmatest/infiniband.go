@@ -11,10 +11,10 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// InfiniBand is the Config of a network that is a subnet of InfiniBand. Its devices have ports with LIDs, which packets
-// bear in place of IP addresses, and link layer InfiniBand. Cables have credits for each virtual lane, so that nothing is
-// lost by congestion. A subnet manager beside the first device's port finds nodes, gives LIDs, writes the switches'
-// tables and answers for paths and groups, all by packets: see [Network.Capture].
+// InfiniBand is the Config of a network that is a subnet of InfiniBand. Its devices have ports with LIDs, which
+// packets bear in place of IP addresses, and link layer InfiniBand. Cables have credits for each virtual lane, so that
+// nothing is lost by congestion. A subnet manager beside the first device's port finds nodes, gives LIDs, writes the
+// switches' tables and answers for paths and groups, all by packets: see [Network.Capture].
 //
 //	net := rdmatest.New(t, rdmatest.InfiniBand())
 //	x, y := rdmatest.Connect(t, net.Device(), net.Device())
@@ -139,7 +139,8 @@ func (s *subnet) cable(a, b *fabric.Port) {
 	}
 }
 
-// Device adds a device with a cable to the switch. Its port is active when Device returns, if a subnet manager reaches it.
+// Device adds a device with a cable to the switch. Its port is active when Device returns, if a subnet manager reaches
+// it.
 func (w *Switch) Device() *verbs.Device {
 	s, n := w.s, w.s.n
 	n.t.Helper()
@@ -157,15 +158,15 @@ func (w *Switch) Device() *verbs.Device {
 	return n.open(name, s.net.Netdev(name, p))
 }
 
-// Fail takes the switch out of order. Its packets are lost, and the ports at its cables go down. The subnet manager finds
-// other ways, where there are any.
+// Fail takes the switch out of order. Its packets are lost, and the ports at its cables go down. The subnet manager
+// finds other ways, where there are any.
 func (w *Switch) Fail() { w.s.net.Do(func(*fabric.Fabric) { w.f.Fail() }) }
 
 // Repair undoes Fail.
 func (w *Switch) Repair() { w.s.net.Do(func(*fabric.Fabric) { w.f.Repair() }) }
 
-// SetCable takes the cable of a device's port away, or puts it back: its port goes down, or is brought into service again.
-// The device learns of it a moment later, as a card does: wait for EventPortErr or EventPortActive.
+// SetCable takes the cable of a device's port away, or puts it back: its port goes down, or is brought into service
+// again. The device learns of it a moment later, as a card does: wait for EventPortErr or EventPortActive.
 func (n *Network) SetCable(d *verbs.Device, there bool) {
 	n.t.Helper()
 	p := n.need("SetCable").portOf(d)
@@ -183,8 +184,8 @@ func (s *subnet) portOf(d *verbs.Device) *fabric.Port {
 	return p
 }
 
-// StartManager starts a subnet manager beside a device's port. The first device has one, of priority 0. The manager of the
-// highest priority, 0 to 15, is the master, and the others stand by.
+// StartManager starts a subnet manager beside a device's port. The first device has one, of priority 0. The manager of
+// the highest priority, 0 to 15, is the master, and the others stand by.
 func (n *Network) StartManager(d *verbs.Device, priority uint8) {
 	n.t.Helper()
 	n.need("StartManager").portOf(d)
@@ -201,8 +202,8 @@ func (s *subnet) manage(name string, priority uint8) {
 	s.net.Do(func(*fabric.Fabric) { s.managers[name] = s.ports[name].Manager(priority, s.lmc) })
 }
 
-// StopManager kills the subnet manager beside a device's port. Another that stands by takes over, once it has asked the dead
-// one in vain. That takes seconds in real subnets, and no time here.
+// StopManager kills the subnet manager beside a device's port. Another that stands by takes over, once it has asked
+// the dead one in vain. That takes seconds in real subnets, and no time here.
 func (n *Network) StopManager(d *verbs.Device) {
 	n.t.Helper()
 	s := n.need("StopManager")

@@ -16,8 +16,8 @@ type subnetAdministration interface {
 	IBLeave(group netip.Addr) error
 }
 
-// ibPathTo asks subnet administration for the path to an address, which is a GID there. On other networks there is nothing to
-// ask, and the path is empty.
+// ibPathTo asks subnet administration for the path to an address, which is a GID there. On other networks there is
+// nothing to ask, and the path is empty.
 func ibPathTo(dev *verbs.Device, to netip.Addr) (link.IBPath, error) {
 	sa, ok := dev.Provider().(subnetAdministration)
 	if !ok {
@@ -41,7 +41,8 @@ func wayTo(dev *verbs.Device, to netip.Addr) (cm.Way, error) {
 	return cm.Way{LocalLID: p.SLID, RemoteLID: p.DLID, SL: p.SL}, err
 }
 
-// ibJoin makes the port a member of a group of InfiniBand, and returns the group's LID. On other networks it does nothing.
+// ibJoin makes the port a member of a group of InfiniBand, and returns the group's LID. On other networks it does
+// nothing.
 func ibJoin(dev *verbs.Device, group netip.Addr) (uint16, error) {
 	sa, ok := dev.Provider().(subnetAdministration)
 	if !ok {

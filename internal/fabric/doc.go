@@ -14,11 +14,11 @@
 // A port whose cable works is in INIT, and carries SMPs only. A subnet manager asks its way from node to node by
 // directed routes, gives LIDs, computes routes by the number of hops, writes the switches' tables, and takes the ports
 // to ARMED and ACTIVE. All of that goes by packets of QP0, each with its MAD, so a capture shows it (see Tap). What a
-// manager asks and nobody answers, it asks again a few times: the fabric has no time, and a question counts as lost when
-// nothing moves any more. Ports ask subnet administration for paths and groups by packets of QP1.
+// manager asks and nobody answers, it asks again a few times: the fabric has no time, and a question counts as lost
+// when nothing moves any more. Ports ask subnet administration for paths and groups by packets of QP1.
 //
 // # Left out
 //
-// Credits are counted, and flow control packets are not sent for them. Virtual lanes are not arbitrated by weight, M_Keys
-// protect nothing, and there are no routers, so there is one subnet. Only links of one speed are known.
+// Credits are counted, and flow control packets are not sent for them. Virtual lanes are not arbitrated by weight,
+// M_Keys protect nothing, and there are no routers, so there is one subnet. Only links of one speed are known.
 package fabric

@@ -164,8 +164,8 @@ func (s *Switch) Forwards(lid uint16) uint8 {
 	return s.n.lft[lid]
 }
 
-// Fail takes the switch out of order: its cables go down, and its packets are lost. Repair undoes that. What it knew is gone
-// then.
+// Fail takes the switch out of order: its cables go down, and its packets are lost. Repair undoes that. What it knew
+// is gone then.
 func (s *Switch) Fail() {
 	s.n.dead = true
 	for _, p := range s.n.ports[1:] {
@@ -245,8 +245,8 @@ func (p *Port) reset() {
 	p.pkeys = [pkeyCap]uint16{wire.DefaultPKey}
 }
 
-// capMask says what a port can do: traps, SL mapping, a system image GUID, a connection manager, and that it can be asked
-// to register anew.
+// capMask says what a port can do: traps, SL mapping, a system image GUID, a connection manager, and that it can be
+// asked to register anew.
 const capMask = 1<<3 | 1<<6 | 1<<11 | 1<<16 | 1<<25
 
 const capIsSM = 1 << 1
@@ -328,8 +328,8 @@ func (p *Port) drop() {
 // touch takes note that the owner of a channel adapter's port should look at it.
 func (p *Port) touch() { p.node.f.touched[p] = true }
 
-// Touched returns the ports of channel adapters to which something has happened since the latest call: packets have come, or
-// the state has changed.
+// Touched returns the ports of channel adapters to which something has happened since the latest call: packets have
+// come, or the state has changed.
 func (f *Fabric) Touched(yield func(*Port)) {
 	for _, n := range f.nodes { // in an order that repeats
 		if n.kind == wire.NodeCA && f.touched[n.ports[1]] {

@@ -79,8 +79,8 @@ func (m *manager) freeMLID(wanted uint16) (uint16, bool) {
 	return 0, false
 }
 
-// multicast computes a tree for each group, and writes the switches' multicast forwarding tables. All trees have one root,
-// the switch next to the manager, and the first of the shortest ways to it.
+// multicast computes a tree for each group, and writes the switches' multicast forwarding tables. All trees have one
+// root, the switch next to the manager, and the first of the shortest ways to it.
 func (m *manager) multicast() {
 	s := &m.subnet
 	want := map[*found]map[uint16]uint64{}

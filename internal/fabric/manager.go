@@ -37,8 +37,9 @@ type manager struct {
 // Manager is a subnet manager that runs beside a channel adapter's port.
 type Manager struct{ m *manager }
 
-// Manager starts a subnet manager at the port of a channel adapter. Of several in a subnet the one with the highest priority,
-// 0 to 15, is the master, or else the one with the lowest GUID. lmc is how many low bits of a LID choose a path.
+// Manager starts a subnet manager at the port of a channel adapter. Of several in a subnet the one with the highest
+// priority, 0 to 15, is the master, or else the one with the lowest GUID. lmc is how many low bits of a LID choose a
+// path.
 func (p *Port) Manager(priority, lmc uint8) *Manager {
 	m := &manager{port: p, priority: priority, lmc: min(lmc, 7), state: smDiscovering, dirty: true, got: map[uint64]wire.SMP{},
 		lids: map[uint64]uint16{}, used: map[uint16]uint64{}, groups: map[[16]byte]*group{}, blocks: map[uint32]bool{0: true}}

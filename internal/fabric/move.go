@@ -62,8 +62,8 @@ func (p *Port) Send(packet []byte) error {
 	return nil
 }
 
-// Recv returns the next packet for the port's owner, from the LRH to the ICRC. Taking it grants credits, so Settle should
-// follow.
+// Recv returns the next packet for the port's owner, from the LRH to the ICRC. Taking it grants credits, so Settle
+// should follow.
 func (p *Port) Recv() ([]byte, bool) {
 	if len(p.inbox) == 0 {
 		return nil, false
@@ -140,7 +140,8 @@ func (p *Port) move() {
 	}
 }
 
-// forward sends the packet at the head of a switch's buffer by the ports that it is for, and reports whether it is gone.
+// forward sends the packet at the head of a switch's buffer by the ports that it is for, and reports whether it is
+// gone.
 func (p *Port) forward(in *inside, vl int) bool {
 	for len(in.to) > 0 {
 		q := p.node.ports[in.to[0]]

@@ -84,8 +84,8 @@ func (p *Port) Path(dgid [16]byte) (wire.PathRecord, error) {
 	return wire.DecodePathRecord(&got.Data), err
 }
 
-// Join makes the port a full member of a multicast group, and has it take the group's packets. mlid is the group's LID, if
-// the group is new and the LID is free; 0 leaves it to the subnet manager.
+// Join makes the port a full member of a multicast group, and has it take the group's packets. mlid is the group's
+// LID, if the group is new and the LID is free; 0 leaves it to the subnet manager.
 func (p *Port) Join(mgid [16]byte, mlid uint16) (wire.MCMemberRecord, error) {
 	r := wire.MCMemberRecord{MGID: mgid, Port: p.GID(), MLID: mlid, JoinState: 1}
 	mask := uint64(wire.MemberMGID | wire.MemberPort | wire.MemberState)

@@ -56,8 +56,8 @@ func (m *manager) discover() subnet {
 	return s
 }
 
-// visit asks the node at the end of a route who it is, and for its ports if it is new. It returns the port by which it was
-// asked.
+// visit asks the node at the end of a route who it is, and for its ports if it is new. It returns the port by which it
+// was asked.
 func (m *manager) visit(s *subnet, route []uint8) (*found, uint8) {
 	data, ok := m.get(route, wire.AttrNodeInfo, 0)
 	if !ok {
@@ -146,8 +146,8 @@ func (n *found) linked() (list []uint8) {
 	return list
 }
 
-// program computes the shortest ways to each LID, and writes the switches' linear forwarding tables. Of several ports that
-// lead on equally well, the one by which the fewest LIDs are forwarded so far is taken: OpenSM's default does so.
+// program computes the shortest ways to each LID, and writes the switches' linear forwarding tables. Of several ports
+// that lead on equally well, the one by which the fewest LIDs are forwarded so far is taken: OpenSM's default does so.
 func (m *manager) program() {
 	s := &m.subnet
 	top := uint16(0)

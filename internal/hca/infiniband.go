@@ -12,8 +12,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// A port of InfiniBand, which only simulations have. All that differs from RoCEv2 is here: link.IBPort says how datagrams
-// name LIDs and GIDs.
+// A port of InfiniBand, which only simulations have. All that differs from RoCEv2 is here: link.IBPort says how
+// datagrams name LIDs and GIDs.
 
 // ibWay is the part of a path that InfiniBand has.
 type ibWay struct {
@@ -86,7 +86,8 @@ func (d *Device) raiseIB(was, is *link.IBPort) {
 	raise(was.Reregistered != is.Reregistered, verbs.EventClientReregister)
 }
 
-// resolveIB is resolve on InfiniBand. A LID leads there, and a GRH is for peers in other subnets, for groups, and on demand.
+// resolveIB is resolve on InfiniBand. A LID leads there, and a GRH is for peers in other subnets, for groups, and on
+// demand.
 func (d *Device) resolveIB(s *shard, ah *verbs.AHAttr) (path, error) {
 	index := 0
 	if ah.IsGlobal() {
@@ -149,8 +150,8 @@ func (d *Device) flowOf(in *link.Datagram) wire.Flow {
 	return wire.NewFlow(in.Src, in.Dst)
 }
 
-// putHeader writes the bytes before the payload in the buffer of a UD receive, and returns what else the completion tells on
-// InfiniBand.
+// putHeader writes the bytes before the payload in the buffer of a UD receive, and returns what else the completion
+// tells on InfiniBand.
 func (d *Device) putHeader(b *[verbs.GRHSize]byte, in *link.Datagram, payload int) *transport.Origin {
 	if !d.isIB {
 		putGRH(b, in, payload)

@@ -4,9 +4,10 @@ import "net/netip"
 
 // IBPort is what a Netdev is besides if it is a port of InfiniBand. Its addresses are then the port's GIDs.
 //
-// In the AddrPort of a datagram's source or destination the port number is a LID. The address is a GID if the packet has a
-// GRH, or else LIDAddr of the LID. FlowLabel has the service level in its bits 24 to 27, and the flow label of the GRH
-// below. TrafficClass is of the GRH. Payload is from the BTH to the ICRC, as elsewhere, and there are no trains.
+// In the AddrPort of a datagram's source or destination the port number is a LID. The address is a GID if the packet
+// has a GRH, or else LIDAddr of the LID. FlowLabel has the service level in its bits 24 to 27, and the flow label of
+// the GRH below. TrafficClass is of the GRH. Payload is from the BTH to the ICRC, as elsewhere, and there are no
+// trains.
 type IBPort struct {
 	NodeGUID, GUID   uint64
 	State, PhysState uint8 // codes of the C library, as all codes here
@@ -49,8 +50,8 @@ type IBNetdev interface {
 	// Path asks subnet administration for the path to a GID.
 	Path(to netip.Addr) (IBPath, error)
 
-	// Join makes the port a member of a multicast group of subnet administration's, and returns the group's LID. lid is what
-	// that is to be, if the group is new; 0 leaves it to the subnet manager. Members are counted by Leave.
+	// Join makes the port a member of a multicast group of subnet administration's, and returns the group's LID. lid
+	// is what that is to be, if the group is new; 0 leaves it to the subnet manager. Members are counted by Leave.
 	Join(group netip.Addr, lid uint16) (uint16, error)
 	Leave(group netip.Addr) error
 }

@@ -111,8 +111,8 @@ var vcrcTable = func() (t [256]uint16) {
 	return t
 }()
 
-// VCRC returns the variant CRC of a packet, which reaches from the LRH to the ICRC. Each link has its own: a switch that
-// changes the virtual lane computes it anew.
+// VCRC returns the variant CRC of a packet, which reaches from the LRH to the ICRC. Each link has its own: a switch
+// that changes the virtual lane computes it anew.
 func VCRC(packet []byte) uint16 {
 	c := ^uint16(0)
 	for _, v := range packet {
