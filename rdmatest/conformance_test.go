@@ -26,7 +26,7 @@ func TestConformanceRoCEv1(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			verbstest.Run(t, verbstest.Config{
 				Open: func(t testing.TB) (a, b *verbs.Device) {
-					net := rdmatest.New(t, rdmatest.Config{RoCEv1: true})
+					net := rdmatest.New(t, rdmatest.RoCEv1())
 					return net.Device(), net.Device()
 				},
 				GIDIndex: index,

@@ -80,6 +80,11 @@ type Config struct {
 	LMC        uint8 // on InfiniBand: each port has 2^LMC LIDs, 0 to 7
 }
 
+// RoCEv1 returns the Config of a network whose devices speak RoCEv1. It has no faults.
+//
+//	net := rdmatest.New(t, rdmatest.RoCEv1())
+func RoCEv1() Config { return Config{RoCEv1: true} }
+
 // Network is a network in memory.
 type Network struct {
 	t    testing.TB

@@ -12,7 +12,7 @@ import (
 
 // TestRoCEv1GIDs: the table has each address of both versions, and the version of an entry is its index's choice.
 func TestRoCEv1GIDs(t *testing.T) {
-	net := rdmatest.New(t, rdmatest.Config{RoCEv1: true})
+	net := rdmatest.New(t, rdmatest.RoCEv1())
 	es, err := net.Device().GIDs(1)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestRoCEv1GIDs(t *testing.T) {
 
 // TestRoCEv1Apart: the two versions are two networks. A QP of one does not hear a QP of the other.
 func TestRoCEv1Apart(t *testing.T) {
-	net := rdmatest.New(t, rdmatest.Config{RoCEv1: true})
+	net := rdmatest.New(t, rdmatest.RoCEv1())
 	x, y := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Retry: verbs.Retry{Timeout: 8, RetryCount: 1}})
 	gid, err := y.Device.GID(1, 3)
 	if err != nil {
@@ -78,7 +78,7 @@ func TestRoCEv1Apart(t *testing.T) {
 // TestRoCEv1CM: rdmacm connects by the GIDs that come first in the table, by IP addresses and by GIDs. The link-local GID
 // is no address of IP.
 func TestRoCEv1CM(t *testing.T) {
-	net := rdmatest.New(t, rdmatest.Config{RoCEv1: true})
+	net := rdmatest.New(t, rdmatest.RoCEv1())
 	a, b := net.Device(), net.Device()
 	ctx := t.Context()
 	for _, to := range []string{"10.0.0.2", "fd00::2", "fe80::ff:fe00:2"} {
