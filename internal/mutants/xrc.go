@@ -3,9 +3,9 @@ package main
 // xrcMutants are of XRC.
 var xrcMutants = []mutant{
 	{"an initiator names no SRQ in a READ", transport + "requester.go",
-		"	p.AckReq = true\n	if q.opcodes == wire.XRC {\n		p.XRCETH.SRQN = uint32(w.cold.srqn)\n", "	p.AckReq = true\n	if q.opcodes == wire.XRC {\n		p.XRCETH.SRQN = 0\n", "./internal/transport", "XRC"},
+		"	p.AckReq = true\n	if q.cfg.opcodes == wire.XRC {\n		p.XRCETH.SRQN = uint32(w.cold.srqn)\n", "	p.AckReq = true\n	if q.cfg.opcodes == wire.XRC {\n		p.XRCETH.SRQN = 0\n", "./internal/transport", "XRC"},
 	{"an initiator names no SRQ in a SEND", transport + "requester.go",
-		"	if r.qp.opcodes == wire.XRC {\n		p.XRCETH.SRQN = uint32(w.cold.srqn)\n", "	if r.qp.opcodes == wire.XRC {\n		p.XRCETH.SRQN = 0\n", "./internal/transport", "XRC"},
+		"	if r.qp.cfg.opcodes == wire.XRC {\n		p.XRCETH.SRQN = uint32(w.cold.srqn)\n", "	if r.qp.cfg.opcodes == wire.XRC {\n		p.XRCETH.SRQN = 0\n", "./internal/transport", "XRC"},
 	{"an initiator takes requests", transport + "xrc.go",
 		" || p.Opcode.IsRequest() != (q.cfg.Type == verbs.QPTypeXRCRecv) {", " {", "./internal/transport", "XRC"},
 	{"a target takes packets of RC", transport + "xrc.go",
