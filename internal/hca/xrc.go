@@ -198,8 +198,7 @@ func (s *xrcSRQ) Close() error {
 	delete(x.inUse, s.num)
 	x.mu.Unlock()
 	for _, q := range qps {
-		q.mu.Lock() // whoever has found the SRQ has the lock
-		q.mu.Unlock()
+		q.isClosed() // which takes the lock: whoever has found the SRQ has it
 	}
 	return s.SRQ.Close()
 }

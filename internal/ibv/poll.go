@@ -53,7 +53,8 @@ func NewPoller(c Ref[CQ], clock Clock) (*Poller, error) {
 		return p, nil
 	}
 	p.Times, p.attr = cut[uint64](b, &off, PollBatch), cut[pollCQAttr](b, &off, 1)
-	p.ex = Ref[cqEx]{c.at}.P()
+	p.attr[0].compMask = 0 // no attribute is given
+	p.ex = Ref[cqEx](c).P()
 	p.readTime = p.ex.readCompletionTS
 	if clock == Wallclock {
 		p.readTime = p.ex.readCompletionWall
