@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,7 +65,8 @@ func TestRoCEv1(t *testing.T) {
 		t.Skip(err)
 	}
 	frames := make(chan map[string]int)
-	go func() { frames <- count(live) }()
+	end := make(chan struct{})
+	go func() { frames <- count(live, end) }()
 
 	file := filepath.Join(t.TempDir(), "packets.pcapng")
 	cases := "^(rc|uc|ud|mcast|cm|srq|atomic)/"
@@ -94,20 +96,29 @@ func TestRoCEv1(t *testing.T) {
 			t.Errorf("%s: %v, and %v of the peer:\n%s%s", c.client, err, errPeer, out, peer)
 		}
 	}
-	live.Close()
+	close(end)
 	got := <-frames
+	live.Close()
 	if n := got["RoCEv1"]; n < 1000 || len(got) != 1 {
 		t.Errorf("frames on the wire: %v, want all of RoCEv1, and right", got)
 	}
 	decodeByTshark(ctx, t, file)
 }
 
-// count counts the frames of RDMA until the capture is closed.
-func count(live *capture.Live) map[string]int {
+// count counts the frames of RDMA until the network is quiet after the end.
+func count(live *capture.Live, end <-chan struct{}) map[string]int {
 	all := map[string]int{}
 	var dec capture.Decoder
 	for {
 		f, err := live.Next()
+		if errors.Is(err, capture.ErrQuiet) {
+			select {
+			case <-end:
+				return all
+			default:
+				continue
+			}
+		}
 		if err != nil {
 			return all
 		}

@@ -9,7 +9,7 @@ import (
 const (
 	// raw is for the flags of raw_ethernet_bw. Its UDP ports are those of packets that it makes itself.
 	raw         = "raw Ethernet QPs are not offered"
-	noGPU       = "memory of an accelerator needs its library: a program has PD.RegDmabuf"
+	noGPU       = "memory of an accelerator needs its library: see PD.RegDmabuf"
 	noMulticast = `multicast is not offered: "adverb mckey" sends to groups`
 	noFile      = "memory of a file is not offered"
 	noCrypto    = "encryption is a card's: --psk secures the packets"
