@@ -20,6 +20,7 @@ const (
 var (
 	keepFlag   = flag.String("keep", "", "directory to write a capture of each scenario to")
 	updateFlag = flag.Bool("update", false, "write the results into README.md")
+	cardsFlag  = flag.Bool("cards", false, "run the scenarios of cards too, which take some 30 minutes more")
 )
 
 func TestMain(m *testing.M) {
@@ -45,7 +46,7 @@ func TestMain(m *testing.M) {
 	// After a failure README.md cannot be right. With -update it is written even so, and then shows
 	// the failure.
 	if os.Getenv(labEnv) == required && (code == 0 || *updateFlag) {
-		if err := results.finish("README.md", *updateFlag); err != nil {
+		if err := results.finish("README.md", *updateFlag, *cardsFlag); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}

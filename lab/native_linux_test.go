@@ -14,10 +14,16 @@ import (
 // The tests in this file and in nativetools_linux_test.go drive a device of the kernel's in a guest through rdma-core's libibverbs,
 // as a card is driven: the tool with cards runs in the guest, with the libraries of the guest's packages.
 
-const (
-	nativeFamily = "Cards: provider/native in the guest"
-	nativeBinary = "/run/adverb-native"
-)
+const nativeBinary = "/run/adverb-native"
+
+// needCards skips a test of cards unless it is asked for: together they take as long as all others.
+func needCards(t *testing.T) {
+	t.Helper()
+	needLab(t)
+	if !*cardsFlag {
+		t.Skip("make lab LABFLAGS='-args -cards' runs it")
+	}
+}
 
 // nativePatience is for the conformance suite, some cases of which run out of time on the kernel's devices.
 const nativePatience = 20 * time.Minute
@@ -36,7 +42,7 @@ func nativeTool(ctx context.Context, t *testing.T, h *Host) string {
 // TestNativeConformance runs the conformance suite on the kernel's devices, of the guests' Linux and of a newer one. A case that
 // fails is known, and one that passes is not known to fail.
 func TestNativeConformance(t *testing.T) {
-	needLab(t)
+	needCards(t)
 	releases := []string{""}
 	if Release == "" {
 		releases = append(releases, otherRelease)

@@ -41,7 +41,7 @@ func gidIndex(side Side, v6 bool) int {
 // TestNativeTools has our programs speak with themselves: on the kernel's rdma_rxe in the guest, by libibverbs and the kernel's
 // connection manager, and on a software device here. Each end serves, over IPv4 and IPv6.
 func TestNativeTools(t *testing.T) {
-	needLab(t)
+	needCards(t)
 	l := ownLab(t.Context(), t, Config{MTU: 1500})
 	put(t.Context(), t, l.Guest(0), nativeTool(t.Context(), t, l.Host()), nativeBinary)
 	runNative(t, l, append(softOnBoth(l.MTU()), nativePrograms()...))
@@ -49,7 +49,7 @@ func TestNativeTools(t *testing.T) {
 
 // TestNativeRelease is a part of TestNativeTools on a newer Linux and rdma-core.
 func TestNativeRelease(t *testing.T) {
-	needLab(t)
+	needCards(t)
 	if Release != "" {
 		t.Skip("the guests of all tests are of the release that was chosen")
 	}
@@ -66,7 +66,7 @@ func TestNativeRelease(t *testing.T) {
 
 // TestNativeSiw is TestNativeTools by iWARP: on the kernel's siw, and on our iWARP device.
 func TestNativeSiw(t *testing.T) {
-	needLab(t)
+	needCards(t)
 	l := siwLab(t)
 	put(t.Context(), t, l.Guest(0), nativeTool(t.Context(), t, l.Host()), nativeBinary)
 	var programs []softProgram

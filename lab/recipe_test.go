@@ -194,7 +194,21 @@ func TestResults(t *testing.T) {
 	if !strings.Contains(report.String(), r.notShown[0]) {
 		t.Errorf("the report is %q, want %q in it", &report, r.notShown[0])
 	}
-	if err := r.finish(filepath.Join(t.TempDir(), "README.md"), true); err == nil || errors.Is(err, fs.ErrNotExist) {
+	if err := r.finish(filepath.Join(t.TempDir(), "README.md"), true, true); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an update from a run that has not shown all: got %v, want a refusal", err)
+	}
+}
+
+// TestWithoutFamily: a run without a family is compared with the rest of the page.
+func TestWithoutFamily(t *testing.T) {
+	const head, tail = "text\n", "\n### B\n\n| b |\n\n" + resultsEnd
+	for _, text := range []string{head + "\n### A\n\n| a |\n" + tail, head + tail} {
+		if got := withoutFamily(text, "A"); got != head+tail {
+			t.Errorf("%q without A: got %q, want %q", text, got, head+tail)
+		}
+	}
+	last := head + "\n### A\n\n| a |\n\n" + resultsEnd
+	if got, want := withoutFamily(last, "A"), head+"\n"+resultsEnd; got != want {
+		t.Errorf("%q without A: got %q, want %q", last, got, want)
 	}
 }
