@@ -72,7 +72,7 @@ func TestAptFails(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "apt-get"), []byte(says), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("PATH", bin)
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH")) // which has nsenter
 	_, err := resolve(t.Context(), t.TempDir(), packages)
 	wantError(t, err, "exit status 100", "locate package rdmacm-utils", "apt-get update")
 }
