@@ -26,7 +26,7 @@ func TestConformanceInfiniBand(t *testing.T) {
 					return net.Device(), net.Device()
 				},
 				MLID:    0xc005,
-				Require: verbstest.All,
+				Require: required(),
 			})
 		})
 	}

@@ -25,10 +25,10 @@ func suite(a, b string) verbstest.Config {
 	}
 }
 
-// required is all capabilities. Multicast is missing on systems other than Linux.
+// required is all capabilities. Multicast and FLUSH to storage are missing on systems other than Linux.
 func required() verbstest.Capability {
 	if portable {
-		return verbstest.All &^ verbstest.Multicast
+		return verbstest.All &^ (verbstest.Multicast | verbstest.FlushPersistent)
 	}
 	return verbstest.All
 }
