@@ -277,12 +277,7 @@ func TestKernelPortSpaces(t *testing.T) {
 			t.Fatalf("event %v, %v, %v; want %v", ev.Type, ev.Err, err, typ)
 		}
 	}
-	must(t, id.ResolveAddr(netip.AddrPort{}, l.Addr()))
-	due(rdmacm.EventAddrResolved)
-	must(t, id.ResolveRoute())
-	due(rdmacm.EventRouteResolved)
-	must(t, id.CreateQP(nil, smallQP))
-	must(t, id.Connect(nil))
+	ask(t, id, l.Addr(), due)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req, err := l.Accept(ctx)
@@ -368,12 +363,7 @@ func TestKernelUC(t *testing.T) {
 			}
 			must(t, id.SetQPType(typ)) // before the route, with which the kernel's ID comes
 			must(t, id.BindAddr(netip.AddrPortFrom(addrOf(t, ends[1]), 0)))
-			must(t, id.ResolveAddr(netip.AddrPort{}, l.Addr()))
-			due(rdmacm.EventAddrResolved)
-			must(t, id.ResolveRoute())
-			due(rdmacm.EventRouteResolved)
-			must(t, id.CreateQP(nil, smallQP))
-			must(t, id.Connect(nil))
+			ask(t, id, l.Addr(), due)
 			req, err := l.Accept(t.Context())
 			must(t, err)
 			conf := rdmacm.Config{QP: smallQP}
@@ -483,4 +473,15 @@ func TestKernelHostile(t *testing.T) {
 			return
 		}
 	}
+}
+
+// ask connects an ID to an address. due waits for an event of the ID.
+func ask(t *testing.T, id *rdmacm.ID, to netip.AddrPort, due func(rdmacm.EventType)) {
+	t.Helper()
+	must(t, id.ResolveAddr(netip.AddrPort{}, to))
+	due(rdmacm.EventAddrResolved)
+	must(t, id.ResolveRoute())
+	due(rdmacm.EventRouteResolved)
+	must(t, id.CreateQP(nil, smallQP))
+	must(t, id.Connect(nil))
 }
