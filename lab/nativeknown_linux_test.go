@@ -50,7 +50,6 @@ var rxeKnown = map[string]known{
 	"event/send queue drained":              {"some", rxeDrain, ""},
 	"mr/zero based":                         {"some", rxeIOVA, ""},
 	"mr/iova":                               {"some", rxeIOVA, ""},
-	"mr/rereg keeps addresses":              {"fail", rxeIOVA, ""},
 	"uc/send queue error":                   {"fail", rxeSQE, ""},
 	"ud/send queue error":                   {"fail", rxeSQE, ""},
 	"ud/Q_Key":                              {"fail", "rxe does not put the QP's own Q_Key in the place of one whose top bit is set", ""},

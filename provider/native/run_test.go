@@ -34,11 +34,10 @@ type expectation struct {
 
 // rxeFails are the cases of the conformance suite that do not pass with rdma-core's provider for rxe.
 var rxeFails = map[string]expectation{
-	"rc/full_queues":           {cause: "the provider makes queues with room for 2^n-1 work requests, and does not tell"},
-	"srq/attributes":           {cause: "the provider makes queues with room for 2^n-1 receives, and does not tell"},
-	"mr/rereg_keeps_addresses": {cause: "the kernel takes an IOVA only that lies as far into a page as the memory does"},
-	"mr/zero_based":            {sometimes: true, cause: "the kernel takes an address 0 only for memory from a page on, which Go's heap may give or not"},
-	"mr/iova":                  {sometimes: true, cause: "the kernel takes an IOVA only that lies as far into a page as the memory does, as Go's heap may give it or not"},
+	"rc/full_queues": {cause: "the provider makes queues with room for 2^n-1 work requests, and does not tell"},
+	"srq/attributes": {cause: "the provider makes queues with room for 2^n-1 receives, and does not tell"},
+	"mr/zero_based":  {sometimes: true, cause: "the kernel takes an address 0 only for memory from a page on, which Go's heap may give or not"},
+	"mr/iova":        {sometimes: true, cause: "the kernel takes an IOVA only that lies as far into a page as the memory does, as Go's heap may give it or not"},
 }
 
 // needless is why a case is skipped.
@@ -49,6 +48,9 @@ type needless struct {
 
 // ofNewPosts is why cases of FLUSH and ATOMIC WRITE are skipped.
 const ofNewPosts = "ibv_post_send, by which this package posts, has no FLUSH and no ATOMIC WRITE"
+
+// noXRC is why cases of XRC are skipped.
+const noXRC = "rxe has no XRC"
 
 // rxeSkips are the cases that need features which the devices do not have.
 var rxeSkips = map[string]needless{
@@ -71,7 +73,17 @@ var rxeSkips = map[string]needless{
 	"mr/rereg_memory":                                   {true, "rdma-core, up to 65, has no rereg_mr for rxe"},
 	"mr/rereg_PD":                                       {true, "rdma-core, up to 65, has no rereg_mr for rxe"},
 	"mr/rereg_all":                                      {true, "rdma-core, up to 65, has no rereg_mr for rxe"},
+	"mr/rereg_keeps_addresses":                          {false, "rdma-core, up to 65, has no rereg_mr for rxe"},
 	"mr/rereg_errors":                                   {false, "rdma-core, up to 65, has no rereg_mr for rxe"},
+	"xrc/closed_SRQ":                                    {false, noXRC},
+	"xrc/domains":                                       {false, noXRC},
+	"xrc/empty_SRQ":                                     {false, noXRC},
+	"xrc/error:_SRQ_of_another_XRC_domain":              {false, noXRC},
+	"xrc/error:_memory_of_another_SRQ's_domain":         {false, noXRC},
+	"xrc/error:_unknown_SRQ":                            {false, noXRC},
+	"xrc/memory":                                        {false, noXRC},
+	"xrc/open_QP":                                       {false, noXRC},
+	"xrc/send_to_two_SRQs":                              {false, noXRC},
 }
 
 // TestInside runs in the process under "adverb run".

@@ -188,8 +188,12 @@ var mrCases = []Case{
 		s.must(mr.Rereg(verbs.ReregTranslation|verbs.ReregPD|verbs.ReregAccess, e.pd, make([]byte, 9000), everything))
 	}),
 	both("mr/rereg keeps addresses", Rereg, func(s *Side) {
-		const iova = 0x7654_3210_0000
-		mr, err := s.allocPD().RegMRIOVA(make([]byte, 64), iova, 0)
+		pd, mem := s.allocPD(), make([]byte, 64)
+		there, err := pd.RegMR(mem, 0)
+		s.must(err)
+		s.closeLater(there)
+		iova := 0x7654_3210_0000 + there.Addr()%4096 // some kernels want the distance into a page that the memory has
+		mr, err := pd.RegMRIOVA(mem, iova, 0)
 		s.must(err)
 		s.closeLater(mr)
 		s.need(Rereg, mr.Rereg(verbs.ReregAccess, nil, nil, everything))
