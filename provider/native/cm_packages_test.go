@@ -7,9 +7,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
+
+	"golang.org/x/net/nettest"
 
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/rdmaio"
@@ -50,30 +53,47 @@ func packages(t *testing.T) {
 				}
 			})
 		}
+		t.Run(ends.name+"/nettest", func(t *testing.T) {
+			server, client := ends.server(t), ends.client(t)
+			nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
+				a, b, err := streams(t.Context(), server, client)
+				if err != nil {
+					return nil, nil, nil, err
+				}
+				return a, b, func() { a.Close(); b.Close() }, nil
+			})
+		})
 	}
+}
+
+// streams returns both ends of a stream.
+func streams(ctx context.Context, server, client *verbs.Device) (a, b net.Conn, err error) {
+	l, err := (&rsocket.ListenConfig{Devices: []*verbs.Device{server}}).Listen(ctx, "rsocket", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	a, err = (&rsocket.Dialer{Devices: []*verbs.Device{client}}).DialContext(ctx, "rsocket", l.Addr().String())
+	if err != nil {
+		return nil, nil, err
+	}
+	if b, err = l.Accept(); err != nil {
+		return nil, nil, errors.Join(err, a.Close())
+	}
+	return a, b, nil
 }
 
 // talkStream has a server send a stream back.
 func talkStream(t *testing.T, server, client *verbs.Device, sent []byte) ([]byte, error) {
-	l, err := (&rsocket.ListenConfig{Devices: []*verbs.Device{server}}).Listen(t.Context(), "rsocket", "127.0.0.1:0")
+	c, other, err := streams(t.Context(), server, client)
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
-	served := make(chan error, 1)
+	served, written := make(chan error, 1), make(chan error, 1)
 	go func() {
-		c, err := l.Accept()
-		if err == nil {
-			_, err = io.Copy(c, c)
-			err = errors.Join(err, c.Close())
-		}
-		served <- err
+		_, err := io.Copy(other, other)
+		served <- errors.Join(err, other.Close())
 	}()
-	c, err := (&rsocket.Dialer{Devices: []*verbs.Device{client}}).DialContext(t.Context(), "rsocket", l.Addr().String())
-	if err != nil {
-		return nil, err
-	}
-	written := make(chan error, 1)
 	go func() {
 		_, err := c.Write(sent)
 		written <- errors.Join(err, c.(*rsocket.Conn).CloseWrite())
