@@ -25,11 +25,13 @@ test: fmt
 # and the end names those that failed.
 CHECKS ?= fmt tidy vet lint floors cross bits32 race portable nocgo modules examples report pages fuzz-short release-dry litmus sim
 check:
-	@failed=; for step in $(CHECKS); do \
+	@failed= times=; for step in $(CHECKS); do \
 		echo "== $$step"; begin=$$(date +%s); \
 		$(MAKE) --no-print-directory $$step || failed="$$failed $$step"; \
-		echo "== $$step: $$(($$(date +%s) - begin)) s"; \
+		took=$$(($$(date +%s) - begin)); times="$$times $$step $$took,"; \
+		echo "== $$step: $$took s"; \
 	done; \
+	echo "check: seconds:$${times%,}"; \
 	test -z "$$failed" || { echo "check: failed:$$failed"; exit 1; }
 
 fmt:
