@@ -19,12 +19,19 @@ type train struct {
 
 const maxMTU = 4096 // of a path, by the specification
 
+// maxPacket is the length of the longest packet: a path MTU of 4096 bytes, the longest headers and an ICRC, with room for
+// the headers of manufacturers.
+const maxPacket = maxMTU + wire.MaxHeaderLen + wire.PiggybackSize + wire.ICRCSize + 64
+
+// Long reports whether the datagram is longer than any packet, as that of a train may be.
+func (p *Packet) Long() bool { return p.Length > maxPacket }
+
 // Train returns how many packets are joined in the datagram that was decoded last: 1 unless it is a train. Their ICRCs
 // prove it.
 func (d *Decoder) Train() int {
 	p := &d.p
 	n := len(p.Datagram)
-	if p.Version != RoCEv2 || p.Cut() || n < 2*wire.MinDatagramLen || len(p.ip) > maxMasked {
+	if p.Version != RoCEv2 || p.Cut() || n < 2*wire.MinDatagramLen || len(p.ip) > maxMasked || !p.Long() && p.ICRC() != ICRCBad {
 		return 1
 	}
 	flow := wire.NewFlow(p.Src, p.Dst)

@@ -164,20 +164,18 @@ func (a *Analyzer) roce(p *capture.Packet) {
 		c.undecoded++
 		return
 	}
-	if long := p.Length > maxDatagram; long || p.ICRC() == capture.ICRCBad {
-		if n := a.decoder.Train(); n > 1 {
-			c.roce--
-			a.onHosts(h, capTrain, &h.train, p.Frame.Number)
-			for i := range n {
-				c.trainPackets++
-				a.roce(a.decoder.Part(i))
-			}
-			return
+	if n := a.decoder.Train(); n > 1 {
+		c.roce--
+		a.onHosts(h, capTrain, &h.train, p.Frame.Number)
+		for i := range n {
+			c.trainPackets++
+			a.roce(a.decoder.Part(i))
 		}
-		if long {
-			c.long++
-			return
-		}
+		return
+	}
+	if p.Long() {
+		c.long++
+		return
 	}
 	if p.Length > large {
 		c.large++
@@ -225,10 +223,6 @@ func (a *Analyzer) roce(p *capture.Packet) {
 		a.datagram(f, p, w)
 	}
 }
-
-// maxDatagram is the length of the longest datagram: a path MTU of 4096 bytes, the longest headers and an ICRC, with
-// room for the headers of manufacturers.
-const maxDatagram = 4096 + wire.MaxHeaderLen + wire.PiggybackSize + wire.ICRCSize + 64
 
 // payloadLen returns the length of a packet's payload, whether it was captured or not.
 func payloadLen(p *capture.Packet, w *wire.Packet) int {

@@ -125,10 +125,10 @@ func (c *Collector) items(o Options, cols *columns) (s resolved, list []*record)
 // noPlace is the place of a packet that the page does not have.
 const noPlace = -1
 
-// placed gives findings the places of their frames.
+// placed gives findings the places of their frames. Of a train that is the first packet with a mark.
 func placed(findings []Finding, all []record) []Finding {
 	type frameOf struct{ file, frame int }
-	wanted := map[frameOf]int{}
+	wanted, marked := map[frameOf]int{}, map[frameOf]bool{}
 	for _, f := range findings {
 		for _, n := range f.Frames {
 			wanted[frameOf{f.File, n}] = noPlace
@@ -137,14 +137,17 @@ func placed(findings []Finding, all []record) []Finding {
 	for i := range all {
 		r := &all[i]
 		key := frameOf{int(r.file), r.frame}
-		if _, ok := wanted[key]; !ok {
+		was, ok := wanted[key]
+		if !ok {
 			continue
 		}
 		at := i
 		for all[at].twin {
 			at = all[at].original
 		}
-		wanted[key] = int(all[at].place)
+		if was == noPlace || len(all[at].Marks) > 0 && !marked[key] {
+			wanted[key], marked[key] = int(all[at].place), len(all[at].Marks) > 0
+		}
 	}
 	list := make([]Finding, len(findings))
 	for i, f := range findings {

@@ -53,14 +53,32 @@ func (c *tape) add(at time.Duration, src, dst netip.AddrPort, p wire.Packet) {
 }
 
 func (c *tape) addDamaged(at time.Duration, src, dst netip.AddrPort, p wire.Packet, damaged bool) {
-	p.PKey = 0xffff
-	datagram := p.AppendTo(nil)
-	dst = netip.AddrPortFrom(dst.Addr(), 4791)
-	flow := wire.NewFlow(src, dst)
-	flow.Seal(c.id, datagram)
+	datagram := sealed(c.id, src, dst, p)
 	if damaged {
 		datagram[len(datagram)-5] ^= 1
 	}
+	c.addDatagram(at, src, dst, datagram)
+}
+
+// addTrain writes packets as one datagram, which is left to a card to cut.
+func (c *tape) addTrain(at time.Duration, src, dst netip.AddrPort, packets ...wire.Packet) {
+	var train []byte
+	for i, p := range packets {
+		train = append(train, sealed(c.id+uint16(i), src, dst, p)...)
+	}
+	c.addDatagram(at, src, dst, train)
+}
+
+// sealed is a packet with its ICRC.
+func sealed(id uint16, src, dst netip.AddrPort, p wire.Packet) []byte {
+	p.PKey = 0xffff
+	datagram := p.AppendTo(nil)
+	flow := wire.NewFlow(src, netip.AddrPortFrom(dst.Addr(), 4791))
+	flow.Seal(id, datagram)
+	return datagram
+}
+
+func (c *tape) addDatagram(at time.Duration, src, dst netip.AddrPort, datagram []byte) {
 	total := 28 + len(datagram)
 	var ip []byte
 	if c.cooked {
@@ -577,4 +595,50 @@ func FuzzLadder(f *testing.F) {
 		text, svg := texts(t, c.Ladder(ladder.Options{}), string(file[:min(len(file), 20)]))
 		checkDrawing(t, "fuzz", text, svg)
 	})
+}
+
+// Packets that were captured in one piece are drawn one by one, and paired with those at the other end.
+func TestTrains(t *testing.T) {
+	first, middle, last := write(wire.RCSendFirst, 5, 0), write(wire.RCSendMiddle, 6, 0), write(wire.RCSendLast, 7, 0)
+	at, other := newTape(), newTape()
+	at.addTrain(0, addrA, addrB, first, middle, last)
+	other.addTrain(3*us, addrA, addrB, first)
+	other.id = 2
+	other.add(5*us, addrA, addrB, last) // the middle one is lost
+	at.add(10*us, addrB, addrA, answer(6, nak))
+	at.id = 10
+	at.addTrain(20*us, addrA, addrB, middle, last)
+
+	l := draw(t, ladder.Options{All: true}, at)
+	var got []string
+	for _, r := range l.Rows {
+		got = append(got, fmt.Sprintf("%d: PSN %d, %d bytes, %d marks", r.Frame, r.PSN, r.Bytes, len(r.Marks)))
+	}
+	want := []string{"1: PSN 5, 256 bytes, 0 marks", "1: PSN 6, 256 bytes, 1 marks", "1: PSN 7, 256 bytes, 0 marks", "2: PSN 6, 0 bytes, 1 marks", "3: PSN 6, 256 bytes, 1 marks", "3: PSN 7, 256 bytes, 1 marks"}
+	if !slices.Equal(got, want) {
+		t.Errorf("rows:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if !strings.Contains(strings.Join(l.Notes, " "), "2 frames were captured as a train") {
+		t.Errorf("notes: %q", l.Notes)
+	}
+
+	l = draw(t, ladder.Options{All: true}, at, other)
+	for i, fate := range []ladder.Fate{ladder.Arrived, ladder.Lost, ladder.Arrived} {
+		if r := l.Rows[i]; r.Fate != fate {
+			t.Errorf("with the capture at the other end, PSN %d: fate %d, want %d", r.PSN, r.Fate, fate)
+		}
+	}
+
+	c := ladder.NewCollector()
+	if err := c.Read(bytes.NewReader(at.b)); err != nil {
+		t.Fatal(err)
+	}
+	var page bytes.Buffer
+	lost := ladder.Finding{Title: "lost", Severity: "warning", Frames: []int{1}, Count: 1}
+	if err := c.HTML(&page, "", ladder.Options{}, ladder.Diagnosis{Findings: []ladder.Finding{lost}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := `"items":[1]`; !strings.Contains(page.String(), want) {
+		t.Errorf("the page has no %s: the finding is not at the packet of its frame that was lost", want)
+	}
 }

@@ -54,6 +54,7 @@ type Collector struct {
 	sources map[[2]int]int32
 	kinds   map[capture.Kind]int
 	left    int // packets beyond maxPackets
+	trains  int
 	events  []event
 
 	eventsLeft int // beyond maxEvents
@@ -91,8 +92,15 @@ func (c *Collector) Read(r io.Reader) error {
 		if kind != capture.KindRoCE {
 			continue
 		}
-		if len(c.records) == maxPackets {
+		if len(c.records) >= maxPackets {
 			c.left++
+			continue
+		}
+		if n := d.Train(); n > 1 {
+			c.trains++
+			for i := range n {
+				c.add(file, d.Part(i))
+			}
 			continue
 		}
 		c.add(file, p)
@@ -159,6 +167,9 @@ func (c *Collector) notes() (list []string) {
 	if c.left > 0 {
 		list = append(list, fmt.Sprintf("The first %d packets are drawn. Behind them the captures have %d more; editcap takes a part of a capture.", maxPackets, c.left))
 	}
+	if c.trains > 0 {
+		list = append(list, fmt.Sprintf("%s captured as a train: packets in one piece, which the system left to the card to cut, or joined. They are drawn one by one.", was(c.trains, "frame")))
+	}
 	if n := c.kinds[capture.KindTCP]; n > 0 {
 		list = append(list, fmt.Sprintf("%s of TCP, which may be iWARP, %s not drawn.", count(n, "frame"), are(n)))
 	}
@@ -185,6 +196,13 @@ func count(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func was(n int, what string) string {
+	if n == 1 {
+		return count(n, what) + " was"
+	}
+	return count(n, what) + " were"
 }
 
 func are(n int) string {
