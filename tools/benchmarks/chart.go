@@ -91,15 +91,7 @@ func writeChart(c *benchdata.Chart, file string) error {
 			plots[r][i].Draw(row[i])
 		}
 	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	if _, err := canvas.WriteTo(f); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	return writeSVG(canvas, file)
 }
 
 // panel makes the plot of a panel.

@@ -39,3 +39,31 @@ func TestWriteChartsRefuses(t *testing.T) {
 		}
 	}
 }
+
+// Pictures are drawn in the theme's colours alone, and each series of the largest figure has a colour of its own.
+func TestThemed(t *testing.T) {
+	dir := t.TempDir()
+	if err := writeCharts(filepath.Join("testdata", "charts.json"), dir); err != nil {
+		t.Fatal(err)
+	}
+	svg, err := os.ReadFile(filepath.Join(dir, "toy.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, picture, ok := strings.Cut(string(svg), "</style>")
+	if !ok || !strings.Contains(head, "prefers-color-scheme:dark") || !strings.Contains(head, "--ground:") {
+		t.Errorf("the picture does not define the colours of the theme:\n%s", head)
+	}
+	if at := strings.Index(picture, "#"); at >= 0 {
+		t.Errorf("a colour has no name: %q", picture[at:min(len(picture), at+20)])
+	}
+	if !strings.Contains(picture, "fill:var(--ground)") || !strings.Contains(picture, "stroke:var(--series3)") {
+		t.Error("the ground or the second line does not have its colour")
+	}
+	if _, err := themed([]byte(`<svg><path style="fill:#123456"/></svg>`)); err == nil {
+		t.Error("a colour without a name: got no error, want one")
+	}
+	if len(darkColors) != len(colors) || len(names) != len(colors)+3 {
+		t.Errorf("%d colours, %d of them in the dark, and %d names: want as many, and 3 names more", len(colors), len(darkColors), len(names))
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 
 	"github.com/adverb-rdma/adverb/internal/benchdata"
 )
@@ -56,6 +58,8 @@ var colors = []color.Color{
 	color.RGBA{0x6d, 0x6d, 0x6d, 0xff},
 	color.RGBA{0x36, 0xb3, 0xb8, 0xff},
 	color.RGBA{0x8c, 0x6d, 0x46, 0xff},
+	color.RGBA{0xa0, 0xa0, 0x28, 0xff},
+	color.RGBA{0xe3, 0x9a, 0xc0, 0xff},
 }
 
 const (
@@ -83,6 +87,7 @@ func (f *figure) write(n *benchdata.Network, rows []*benchdata.Row, file string)
 	p.Y.Label.Text = f.axis
 	p.Y.Min = 0
 	p.Legend.Top = true
+	p.Legend.Padding = vg.Points(1)
 	peers := measured(rows)
 	bar := min(groupWidth, 0.7*width/vg.Length(len(rows))) / vg.Length(len(peers))
 	top := 0.0
@@ -115,7 +120,9 @@ func (f *figure) write(n *benchdata.Network, rows []*benchdata.Row, file string)
 	p.Y.Max = top * 1.05
 	p.NominalX(titles(rows)...)
 	p.X.Min, p.X.Max = -0.5, float64(len(rows))+0.3 // room for the legend
-	return p.Save(width, height, file)
+	canvas := vgsvg.New(width, height)
+	p.Draw(draw.New(canvas))
+	return writeSVG(canvas, file)
 }
 
 // measured are the peers of rows that measured anything.
