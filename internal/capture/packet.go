@@ -64,6 +64,7 @@ type Packet struct {
 	TCP    TCP    // of [KindTCP]
 	Stream []byte // of [KindTCP]: the payload, as far as captured
 
+	part  bool                           // of a train: its bytes are those of one packet
 	ip    []byte                         // from the IP header, GRH or LRH to the BTH
 	front [maxMasked + wire.BTHSize]byte // space for ICRC
 

@@ -27,11 +27,11 @@ const maxPacket = maxMTU + wire.MaxHeaderLen + wire.PiggybackSize + wire.ICRCSiz
 func (p *Packet) Long() bool { return p.Length > maxPacket }
 
 // Train returns how many packets are joined in the datagram that was decoded last: 1 unless it is a train. Their ICRCs
-// prove it.
+// prove it. A packet of Part is no train, whatever is in it.
 func (d *Decoder) Train() int {
 	p := &d.p
 	n := len(p.Datagram)
-	if p.Version != RoCEv2 || p.Cut() || n < 2*wire.MinDatagramLen || len(p.ip) > maxMasked || !p.Long() && p.ICRC() != ICRCBad {
+	if p.part || p.Version != RoCEv2 || p.Cut() || n < 2*wire.MinDatagramLen || len(p.ip) > maxMasked || !p.Long() && p.ICRC() != ICRCBad {
 		return 1
 	}
 	flow := wire.NewFlow(p.Src, p.Dst)
@@ -60,7 +60,7 @@ func (d *Decoder) Part(i int) *Packet {
 	b = b[:min(len(b), t.size)]
 	d.p = t.p
 	p := &d.p
-	p.Transport, p.Err, p.checked = wire.Packet{}, nil, false
+	p.part, p.Transport, p.Err, p.checked = true, wire.Packet{}, nil, false
 	p.ip = append(t.head[:0], t.p.ip...)
 	udp := len(p.ip) - udpSize
 	if p.Src.Addr().Is4() {

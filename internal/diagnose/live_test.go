@@ -154,3 +154,16 @@ func TestTrain(t *testing.T) {
 		t.Errorf("%d packets, %v; want 4, and CAP-TRAIN alone", r.RoCE, idsOf(r.Notes))
 	}
 }
+
+// A packet of a train is no train, even if somebody has put packets into it.
+func TestTrainInTrain(t *testing.T) {
+	s := newScript()
+	var packets []wire.Packet
+	for i, n := range []int{64, 64, 16, 16, 64} { // those of 16 bytes are half as long, with their headers
+		packets = append(packets, write(wire.PSN(i), wire.RCRDMAWriteOnly, n))
+	}
+	s.train(packets...)
+	if r := s.report(diagnose.Options{}); r.RoCE != 4 {
+		t.Errorf("%d packets, want 4", r.RoCE)
+	}
+}
