@@ -42,14 +42,20 @@ func (n *Net) settle() {
 			if d != nil {
 				d.look()
 			}
-			if d == nil || d.link == nil { // packets for QPs that are not there must not hold credits
-				for p.Pending() > 0 {
-					p.Recv()
-					again = true
-				}
+			if d == nil || d.link == nil {
+				again = discard(p) || again
 			}
 		})
 	}
+}
+
+// discard takes the packets of a port that nobody receives at, which must not hold credits. It reports whether there
+// were any.
+func discard(p *fabric.Port) (any bool) {
+	for ; p.Pending() > 0; any = true {
+		p.Recv()
+	}
+	return any
 }
 
 // Netdev is a port as a network interface.
@@ -373,5 +379,7 @@ func (l *Link) Close() error {
 	l.dev.net.mu.Lock()
 	defer l.dev.net.mu.Unlock()
 	l.dev.link = nil
+	discard(l.dev.port)
+	l.dev.net.settle()
 	return nil
 }

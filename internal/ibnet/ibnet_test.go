@@ -2,6 +2,7 @@ package ibnet
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 	"testing/synctest"
@@ -15,19 +16,29 @@ import (
 // pair is two ports at a switch, of which the first has the subnet manager.
 func pair(t *testing.T) (n *Net, a, b *Netdev) {
 	t.Helper()
+	n, devs := subnet(t, 2)
+	return n, devs[0], devs[1]
+}
+
+// subnet is ports at a switch, of which the first has the subnet manager.
+func subnet(t *testing.T, ports int) (n *Net, devs []*Netdev) {
+	t.Helper()
 	n = New(fabric.New())
-	var ports [2]*fabric.Port
+	list := make([]*fabric.Port, ports)
 	n.Do(func(f *fabric.Fabric) {
-		s := f.Switch("switch", 4)
-		for i := range ports {
-			ports[i] = f.Adapter("host")
-			if err := f.Connect(ports[i], s.Port(1+i)); err != nil {
+		s := f.Switch("switch", ports)
+		for i := range list {
+			list[i] = f.Adapter("host")
+			if err := f.Connect(list[i], s.Port(1+i)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		ports[0].Manager(0, 0)
+		list[0].Manager(0, 0)
 	})
-	return n, n.Netdev("ib0", ports[0]), n.Netdev("ib1", ports[1])
+	for i, p := range list {
+		devs = append(devs, n.Netdev(fmt.Sprintf("ib%d", i), p))
+	}
+	return n, devs
 }
 
 func state(t *testing.T, d *Netdev) link.NetdevState {
@@ -197,5 +208,34 @@ func TestNoManager(t *testing.T) {
 	}
 	if _, err := b.Path(state(t, a).Addrs[0]); err == nil {
 		t.Error("a port that is down has a path")
+	}
+}
+
+// A link that closes gives back the credits of the packets that nobody has received.
+func TestCloseUnread(t *testing.T) {
+	_, devs := subnet(t, 3)
+	a, b, c := devs[0], devs[1], devs[2]
+	x, y, z := open(t, a), open(t, b), open(t, c)
+	d := datagram(t, a, b, false)
+	d.Payload = make([]byte, 4096)
+	for range 100 { // more than all buffers on the way take in
+		if err := x.Send([]link.Datagram{d}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.port.Pending() == 0 {
+		t.Fatal("no packet waits at the port")
+	}
+	if err := y.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.port.Pending(); n != 0 {
+		t.Errorf("%d packets wait at a port whose link is closed", n)
+	}
+	if err := x.Send([]link.Datagram{datagram(t, a, c, false)}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := z.Recv(make([]link.Datagram, 1)); n != 1 || err != nil {
+		t.Errorf("behind packets for the closed link come %d to another port, %v; want 1", n, err)
 	}
 }
