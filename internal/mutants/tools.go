@@ -27,7 +27,7 @@ var toolMutants = []mutant{
 	{"the number of iterations need not be a multiple of the receive list", "cmd/adverb/internal/perftest/params.go",
 		"p.iters%p.recvList != 0", "p.recvList%p.iters != 0 && false", "./cmd/adverb/internal/perftest", "TestFlagsRefused"},
 	{"a peer that speaks of another QP is not noticed", "cmd/adverb/internal/perftest/measure.go",
-		"theirs.qpn != l.remote.qpn", "theirs.qpn == 0", "./cmd/adverb/internal/perftest", "TestTalkWithOthers"},
+		"theirs.qpn != e.remote.qpn", "theirs.qpn == 0", "./cmd/adverb/internal/perftest", "TestTalkWithOthers"},
 	{"the connections of a device that was opened twice are hidden", "internal/watch/process.go",
 		"			o.CMID = append(o.CMID, d.CMID...)\n", "", "./internal/watch", "TestAddDevice"},
 	{"an instance of cmtime that is at another step is not noticed", "cmd/adverb/internal/cmtime/oob.go",

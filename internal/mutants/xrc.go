@@ -30,4 +30,12 @@ var xrcMutants = []mutant{
 		"file != nil && os.SameFile(o.file, file)", "false", "./rdmatest", "TestConformance$/IPv4/xrc"},
 	{"a target is open in all domains", hca + "xrc.go",
 		"	if t == nil {\n		return nil, verbs.Errorf(verbs.ErrNotFound, \"the XRC", "	if t == nil {\n		t = &target{q: h.dev.shards[0].qps.Get(uint32(n))}\n	}\n	if t == nil {\n		return nil, verbs.Errorf(verbs.ErrNotFound, \"the XRC", "./rdmatest", "TestConformance$/IPv4/xrc"},
+	{"perftest's initiators and targets swap their places in the exchange", "cmd/adverb/internal/perftest/xrc.go",
+		"		list = append(list, endPair{&t.lanes[i].local, &t.lanes[i].targetRemote})\n	}\n	for i := range t.lanes {\n		list = append(list, endPair{&t.lanes[i].targetLocal, &t.lanes[i].remote})\n",
+		"		list = append(list, endPair{&t.lanes[i].targetLocal, &t.lanes[i].remote})\n	}\n	for i := range t.lanes {\n		list = append(list, endPair{&t.lanes[i].local, &t.lanes[i].targetRemote})\n",
+		"./cmd/adverb/internal/perftest", "TestXRCEnds"},
+	{"perftest's message has no SRQ over rdma_cm", "cmd/adverb/internal/perftest/dest.go",
+		"		d.srqn = be.Uint32(b[48:])\n", "", "./cmd/adverb/internal/perftest", "TestDestGolden"},
+	{"perftest calls a peer without having looked for XRC", "cmd/adverb/internal/perftest/run.go",
+		"t.dev != nil && t.xrc()", "t.dev != nil && t.dev == nil", "./cmd/adverb/internal/perftest", "TestXRCLacking"},
 }

@@ -106,6 +106,9 @@ func (t *tester) prepareSends(l *lane, index, size int) {
 		if t.qpType == verbs.QPTypeUD {
 			wr.AH, wr.RemoteQPN, wr.RemoteQKey = l.ah, l.remote.qpn, l.remoteQKey
 		}
+		if t.xrc() {
+			wr.RemoteSRQN = verbs.SRQN(l.remote.srqn)
+		}
 		if op == verbs.OpAtomicFetchAdd {
 			wr.CompareAdd = 1
 		}
@@ -324,14 +327,14 @@ func (b *bandwidth) take(n int) error {
 		}
 	}
 	b.meter.count.Store(b.done + b.got)
-	if b.lossy() {
+	if b.losesMessages() {
 		b.lastGot = now()
 	}
 	return nil
 }
 
-// lossy reports whether messages to this end can be lost.
-func (b *bandwidth) lossy() bool { return b.qpType != verbs.QPTypeRC && b.receives() }
+// losesMessages reports whether messages to this end can be lost.
+func (b *bandwidth) losesMessages() bool { return b.lossy() && b.receives() }
 
 // takeReceived accounts for a message, and posts receives in place of those that were used.
 func (b *bandwidth) takeReceived(l *lane) error {

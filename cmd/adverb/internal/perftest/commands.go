@@ -27,7 +27,7 @@ func (v verb) title() string {
 	return [...]string{"Send", "RDMA_Write", "RDMA_Read", "Atomic"}[v]
 }
 
-// oneSidedRead reports whether the peer answers with data, so that RC alone has the operation.
+// oneSidedRead reports whether the peer answers with data, so that only RC and XRC have the operation.
 func (v verb) oneSidedRead() bool { return v == verbRead || v == verbAtomic }
 
 // kind has the properties that distinguish the eight programs.
@@ -37,19 +37,24 @@ type kind struct {
 	latency bool // the program measures latency, not bandwidth
 }
 
-// types are the QP types that the program can test.
+// types are the QP types that the program can test. QPTypeXRCSend stands for both of XRC.
 func (k *kind) types() []verbs.QPType {
 	switch {
 	case k.verb == verbSend:
-		return []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD}
+		return []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeXRCSend, verbs.QPTypeUC, verbs.QPTypeUD}
 	case k.verb == verbWrite:
-		return []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC}
+		return []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeXRCSend, verbs.QPTypeUC}
 	}
-	return []verbs.QPType{verbs.QPTypeRC}
+	return []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeXRCSend}
 }
 
 // typeName is the programs' name for a QP type.
-func typeName(t verbs.QPType) string { return strings.TrimPrefix(t.String(), "QPT_") }
+func typeName(t verbs.QPType) string {
+	if t == verbs.QPTypeXRCSend {
+		return "XRC"
+	}
+	return strings.TrimPrefix(t.String(), "QPT_")
+}
 
 // typeNames are the values of -c.
 func (k *kind) typeNames() (names []string) {

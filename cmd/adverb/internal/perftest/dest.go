@@ -19,7 +19,7 @@ type dest struct {
 	rkey  verbs.RKey
 	vaddr uint64 // where the peer is to write, or to read
 	gid   verbs.GID
-	srqn  uint32
+	srqn  uint32 // of XRC: the SRQ whose memory it is, and that takes SENDs
 }
 
 // The sizes of a dest in bytes. Over TCP it is a text with a NUL, and shorter where the ends have no
@@ -75,6 +75,7 @@ func decodeDest(b []byte, e encoding) (d dest, err error) {
 		d = dest{lid: uint16(be.Uint32(b)), outs: be.Uint32(b[4:]), qpn: verbs.QPN(be.Uint32(b[8:])), psn: verbs.PSN(be.Uint32(b[12:])),
 			rkey: verbs.RKey(be.Uint32(b[16:])), vaddr: be.Uint64(b[24:])}
 		copy(d.gid[:], b[32:48])
+		d.srqn = be.Uint32(b[48:])
 		return d, d.check()
 	}
 	text, _, _ := strings.Cut(string(b), "\x00")
@@ -102,13 +103,18 @@ func decodeDest(b []byte, e encoding) (d dest, err error) {
 			d.gid[i] = byte(c)
 		}
 	}
+	srqn, err := strconv.ParseUint(fields[want-1], 16, 32)
+	if err != nil {
+		return dest{}, errBadDest
+	}
+	d.srqn = uint32(srqn)
 	return d, d.check()
 }
 
 // check refuses numbers that no QP has.
 func (d *dest) check() error {
 	const max24 = 1<<24 - 1
-	if d.qpn > max24 || d.psn > max24 {
+	if d.qpn > max24 || d.psn > max24 || d.srqn > max24 {
 		return errBadDest
 	}
 	return nil

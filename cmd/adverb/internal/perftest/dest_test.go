@@ -8,7 +8,7 @@ import (
 )
 
 var sampleDest = dest{lid: 0x1f, outs: 0x10, qpn: 0x11, psn: 0xabcdef, rkey: 0x1234, vaddr: 0x7f0123456789,
-	gid: verbs.GID{10: 0xff, 11: 0xff, 12: 10, 13: 98, 14: 0, 15: 3}, srqn: 0}
+	gid: verbs.GID{10: 0xff, 11: 0xff, 12: 10, 13: 98, 14: 0, 15: 3}, srqn: 0x123456}
 
 // The bytes are those that perftest 4.5-0.20 sends: by KEY_PRINT_FMT and KEY_PRINT_FMT_GID, and with
 // rdma_cm struct pingpong_dest in network order.
@@ -18,10 +18,10 @@ func TestDestGolden(t *testing.T) {
 		enc  encoding
 		want string
 	}{
-		{textWithGID, head + "00:00:00:00:00:00:00:00:00:00:ff:ff:0a:62:00:03:00000000:\x00"},
-		{textWithoutGID, head + "00000000\x00"},
+		{textWithGID, head + "00:00:00:00:00:00:00:00:00:00:ff:ff:0a:62:00:03:00123456:\x00"},
+		{textWithoutGID, head + "00123456\x00"},
 		{binaryStruct, "\x00\x00\x00\x1f\x00\x00\x00\x10\x00\x00\x00\x11\x00\xab\xcd\xef\x00\x00\x12\x34\x00\x00\x00\x00" +
-			"\x00\x00\x7f\x01\x23\x45\x67\x89\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x0a\x62\x00\x03\x00\x00\x00\x00\x00\x00\x00\x00"},
+			"\x00\x00\x7f\x01\x23\x45\x67\x89\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x0a\x62\x00\x03\x00\x12\x34\x56\x00\x00\x00\x00"},
 	} {
 		got := sampleDest.appendTo(nil, tt.enc)
 		if string(got) != tt.want || len(got) != tt.enc.size() {
@@ -45,6 +45,8 @@ func TestDestRefused(t *testing.T) {
 		"few fields":    good[:60] + good[59:59] + string(make([]byte, textSize-60)),
 		"large PSN":     "001f:0010:000011:fabcdef" + good[23:textSize-1],
 		"pingpong's":    "0000:000011:abcdef:00000000000000000000ffff0a620003\x00" + string(make([]byte, textSize-52)),
+		"large SRQ":     good[:98] + "01123456:\x00",
+		"no SRQ":        good[:98] + "x0123456:\x00",
 		"long GID byte": good[:50] + "0fff" + good[53:textSize-1] + "\x00",
 	} {
 		if d, err := decodeDest([]byte(bad), textWithGID); err == nil {

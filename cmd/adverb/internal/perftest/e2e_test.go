@@ -125,6 +125,19 @@ func TestPrograms(t *testing.T) {
 		{"atomic_bw", "-n 50", 1, "50", []string{"8"}},
 		{"atomic_bw", "-n 20 -b -A CMP_AND_SWAP -q 2", 2, "40", []string{"8"}},
 		{"atomic_lat", "-n 50 -R", 1, "50", []string{"8"}},
+		{"send_bw", "-n 50 -c XRC", 1, "50", []string{"65536"}},
+		{"send_bw", "-n 20 -c XRC -q 3 -r 12", 3, "60", []string{"65536"}},
+		{"send_bw", "-n 20 -c XRC -b -q 2 -r 10 -s 100 -e", 4, "40", []string{"100"}},
+		{"send_bw", "-n 20 -c XRC --reversed -z", 1, "20", []string{"65536"}},
+		{"send_lat", "-n 50 -c XRC", 2, "50", []string{"2"}},
+		{"write_bw", "-n 20 -c XRC -q 2 --mr_per_qp --perform_warm_up", 2, "40", []string{"65536"}},
+		{"write_bw", "-n 20 -c XRC -b -l 5", 2, "20", []string{"65536"}},
+		{"write_lat", "-n 50 -c XRC -s 4097", 2, "50", []string{"4097"}},
+		{"read_bw", "-n 20 -c XRC", 1, "20", []string{"65536"}},
+		{"read_bw", "-n 20 -c XRC -b -q 2", 4, "40", []string{"65536"}},
+		{"read_lat", "-n 20 -c XRC -e", 2, "20", []string{"2"}},
+		{"atomic_bw", "-n 20 -c XRC -b", 2, "20", []string{"8"}},
+		{"atomic_lat", "-n 20 -c XRC -A CMP_AND_SWAP", 2, "20", []string{"8"}},
 	} {
 		t.Run(tt.prog+strings.ReplaceAll(tt.flags, " ", ""), func(t *testing.T) {
 			server, client := runPair(t, "ib_"+tt.prog, tt.flags, tt.flags)
@@ -146,6 +159,10 @@ func TestPrograms(t *testing.T) {
 			local, remote := ends(server.Stdout, "local"), ends(server.Stdout, "remote")
 			if len(local) != tt.qps || !slices.Equal(local, ends(client.Stdout, "remote")) || !slices.Equal(remote, ends(client.Stdout, "local")) {
 				t.Errorf("got server\n%sclient\n%swant %d QPs, and each to print the other's data as the other does", server.Stdout, client.Stdout, tt.qps)
+			}
+			// Each end has one SRQ, and names it with all of its QPs.
+			if xrc := strings.Contains(tt.flags, "XRC"); xrc != strings.Contains(client.Stdout, " SRQn 0x") || xrc != strings.Contains(client.Stdout, "Using SRQ      : ON") && !strings.Contains(tt.flags, "--use-srq") {
+				t.Errorf("got\n%swant an SRQ with XRC", client.Stdout)
 			}
 		})
 	}

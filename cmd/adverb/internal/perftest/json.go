@@ -53,7 +53,7 @@ type jsonLat struct {
 }
 
 func (t *tester) jsonReport() *jsonReport {
-	r := &jsonReport{Test: t.kind.name, Device: t.dev.Name(), QPType: typeName(t.qpType), NumQP: t.qps, MTU: t.pathMTU.Bytes(),
+	r := &jsonReport{Test: t.kind.name, Device: t.dev.Name(), QPType: typeName(t.qpType), NumQP: t.numQP(), MTU: t.pathMTU.Bytes(),
 		TxDepth: t.txDepth, PostList: t.postList, MaxInline: t.inline, SRQ: t.srq, Events: t.events, RDMACM: t.cmQP, Bidirectional: t.bidi}
 	if t.receives() {
 		r.RxDepth = t.rxDepth
@@ -144,7 +144,7 @@ type (
 )
 
 func (t *tester) testInfo() *testInfo {
-	info := &testInfo{Test: t.title("_"), DualPort: "OFF", Device: t.dev.Name(), NumQP: t.qps, Transport: t.transportName(),
+	info := &testInfo{Test: t.title("_"), DualPort: "OFF", Device: t.dev.Name(), NumQP: t.numQP(), Transport: t.transportName(),
 		Connection: typeName(t.qpType), SRQ: onOff(t.srq), RelaxOrder: "Unsupported", WRAPI: "OFF", MTU: t.pathMTU.Bytes(),
 		LinkType: linkType(t.port.LinkLayer), CMQPs: onOff(t.cmQP), Exchange: t.exchangeName()}
 	if t.sender || t.bidi {

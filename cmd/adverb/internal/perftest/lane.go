@@ -20,18 +20,22 @@ const (
 	latencySends = 4
 )
 
-// lane is a QP of the test, with its buffers.
+// lane is a QP of the test, with its buffers. An XRC QP is an initiator or a target, so a lane that sends and receives
+// has one of each.
 type lane struct {
-	qp  *verbs.QP
-	end *cmEnd // of -R
+	qp  *verbs.QP // the initiator or, at an end that only receives, the target
+	end *cmEnd    // of -R
 	ah  *verbs.AH
 	mr  *verbs.MR
 
 	sendOff int // where in mr the QP sends from
 	recvOff int // where in mr it receives, and the peer writes and reads
 
-	local, remote dest
+	local, remote dest // of qp and of what it is connected to
 	remoteQKey    verbs.QKey
+
+	target                    *verbs.QP // beside the initiator; or nil
+	targetLocal, targetRemote dest      // of target and of what it is connected to
 
 	sends []verbs.SendWR // a list to post
 	recvs []verbs.RecvWR // a list to post
@@ -55,6 +59,9 @@ func (l *lane) close() (err error) {
 		err = l.end.id.Close() // with the QP
 	} else if l.qp != nil {
 		err = l.qp.Close()
+	}
+	if l.target != nil {
+		err = errors.Join(err, l.target.Close())
 	}
 	if l.ah != nil {
 		err = errors.Join(err, l.ah.Close())
@@ -106,7 +113,11 @@ func (t *tester) makeObjects() (err error) {
 	if t.cq, err = t.dev.CreateCQEx(verbs.CQAttr{Entries: cqes, CompVector: t.vector}); err != nil {
 		return fail(err, "Failed to create CQs")
 	}
-	if t.srq && t.receives() {
+	if t.xrc() {
+		if err := t.makeXRC(); err != nil {
+			return err
+		}
+	} else if t.srq && t.receives() {
 		if t.sharedRQ, err = t.pd.CreateSRQ(verbs.SRQAttr{MaxWR: t.rxDepth, MaxSGE: 1}); err != nil {
 			return fail(err, "Couldn't create SRQ")
 		}
@@ -162,6 +173,9 @@ func (t *tester) grantsInline() bool {
 		return true // what comes next fails for the same cause, and says so
 	}
 	attr := verbs.QPInitAttr{Type: t.qpType, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: t.inline}}
+	if t.xrc() {
+		attr.RecvCQ, attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE = nil, 0, 0
+	}
 	qp, err := t.pd.CreateQP(attr)
 	if err == nil {
 		err = qp.Close()
@@ -211,6 +225,8 @@ func (t *tester) makeBuffers() error {
 		l.sendOff, l.recvOff = i%share*t.stride, (share+i%share)*t.stride
 		l.local = dest{lid: t.port.LID, outs: uint32(t.outs), psn: verbs.PSN(rand.Uint32N(1 << 24)),
 			rkey: l.mr.RKey(), vaddr: l.mr.Remote(l.recvOff).VA, gid: t.sgid.GID}
+		l.targetLocal = l.local
+		l.targetLocal.psn = verbs.PSN(rand.Uint32N(1 << 24))
 	}
 	return nil
 }
@@ -248,6 +264,10 @@ func (t *tester) sendDepth() int {
 func (t *tester) qpAttr() verbs.QPInitAttr {
 	attr := verbs.QPInitAttr{Type: t.qpType, SendCQ: t.cq, RecvCQ: t.cq, SRQ: t.sharedRQ,
 		Cap: verbs.QPCap{MaxSendWR: t.sendDepth(), MaxSendSGE: 1, MaxInlineData: t.inline}}
+	if t.xrc() { // an initiator
+		attr.RecvCQ, attr.SRQ = nil, nil
+		return attr
+	}
 	if t.sharedRQ == nil {
 		attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE = t.rxDepth, 1
 	}
@@ -257,30 +277,49 @@ func (t *tester) qpAttr() verbs.QPInitAttr {
 // createLanes makes the QPs of a test without -R, in INIT.
 func (t *tester) createLanes() error {
 	for i := range t.lanes {
-		qp, err := t.pd.CreateQP(t.qpAttr())
+		l := &t.lanes[i]
+		create := func() (*verbs.QP, error) { return t.pd.CreateQP(t.qpAttr()) }
+		if t.xrc() && !t.sends() {
+			create = t.createTarget
+		}
+		qp, err := t.createLane(create)
 		if err != nil {
-			return fail(err, "Failed to create QP. Current TX depth is %d and inline size is %d .", t.txDepth, t.inline)
+			return err
 		}
-		t.lanes[i].qp, t.lanes[i].local.qpn = qp, qp.QPN()
-		attr := verbs.QPAttr{State: verbs.QPStateInit, PKeyIndex: t.pkey, Port: t.ibPort, QKey: qkey}
-		mask := verbs.MaskState | verbs.MaskPKeyIndex | verbs.MaskPort
-		if t.qpType == verbs.QPTypeUD {
-			mask |= verbs.MaskQKey
-		} else {
-			mask |= verbs.MaskAccessFlags
-			attr.Access = [...]verbs.Access{verbSend: verbs.AccessRemoteWrite | verbs.AccessLocalWrite, verbWrite: verbs.AccessRemoteWrite,
-				verbRead: verbs.AccessRemoteRead, verbAtomic: verbs.AccessRemoteAtomic}[t.kind.verb]
-		}
-		if err := qp.Modify(&attr, mask); err != nil {
-			return fail(err, "Failed to modify QP to INIT")
+		l.qp, l.local.qpn = qp, qp.QPN()
+		if t.xrcBothWays() {
+			if l.target, err = t.createLane(t.createTarget); err != nil {
+				return err
+			}
+			l.targetLocal.qpn = l.target.QPN()
 		}
 	}
 	return nil
 }
 
+// createLane makes a QP, in INIT.
+func (t *tester) createLane(create func() (*verbs.QP, error)) (*verbs.QP, error) {
+	qp, err := create()
+	if err != nil {
+		return nil, fail(err, "Failed to create QP. Current TX depth is %d and inline size is %d .", t.txDepth, t.inline)
+	}
+	attr := verbs.QPAttr{State: verbs.QPStateInit, PKeyIndex: t.pkey, Port: t.ibPort, QKey: qkey}
+	mask := verbs.MaskState | verbs.MaskPKeyIndex | verbs.MaskPort
+	if t.qpType == verbs.QPTypeUD {
+		mask |= verbs.MaskQKey
+	} else {
+		mask |= verbs.MaskAccessFlags
+		attr.Access = [...]verbs.Access{verbSend: verbs.AccessRemoteWrite | verbs.AccessLocalWrite, verbWrite: verbs.AccessRemoteWrite,
+			verbRead: verbs.AccessRemoteRead, verbAtomic: verbs.AccessRemoteAtomic}[t.kind.verb]
+	}
+	if err := qp.Modify(&attr, mask); err != nil {
+		return nil, errors.Join(fail(err, "Failed to modify QP to INIT"), qp.Close())
+	}
+	return qp, nil
+}
+
 // path is the way to the peer of a lane.
-func (t *tester) path(lane int) verbs.AHAttr {
-	to := &t.lanes[lane].remote
+func (t *tester) path(lane int, to *dest) verbs.AHAttr {
 	attr := verbs.AHAttr{DLID: to.lid, SL: uint8(t.sl), Port: t.ibPort, DGID: to.gid, SGIDIndex: t.sgid.Index,
 		TrafficClass: uint8(t.tclass)}
 	if n := len(t.flowLabels); n > 0 {
@@ -293,17 +332,16 @@ func (t *tester) path(lane int) verbs.AHAttr {
 func (t *tester) connectLanes() error {
 	for i := range t.lanes {
 		l := &t.lanes[i]
-		attr := verbs.QPAttr{State: verbs.QPStateRTR, AH: t.path(i), PathMTU: t.pathMTU, DestQPN: l.remote.qpn,
-			RQPSN: l.remote.psn, MaxDestRDAtomic: t.outs, MinRNRTimer: minRNRTimer}
-		mask := verbs.MaskState
-		if t.qpType != verbs.QPTypeUD {
-			mask |= verbs.MaskAV | verbs.MaskPathMTU | verbs.MaskDestQPN | verbs.MaskRQPSN
+		if l.target != nil {
+			if err := t.toRTR(l.target, i, &l.targetRemote); err != nil {
+				return err
+			}
 		}
-		if t.qpType == verbs.QPTypeRC {
-			mask |= verbs.MaskMaxDestRDAtomic | verbs.MaskMinRNRTimer
+		if err := t.toRTR(l.qp, i, &l.remote); err != nil {
+			return err
 		}
-		if err := l.qp.Modify(&attr, mask); err != nil {
-			return fail(err, "Failed to modify QP %d to RTR", l.qp.QPN())
+		if l.qp.Type() == verbs.QPTypeXRCRecv {
+			continue // which sends nothing but answers
 		}
 		retry := verbs.Retry{Timeout: uint8(t.timeout), RetryCount: retries, RNRRetryCount: retries, MaxRDAtomic: int(l.remote.outs)}
 		if retry.MaxRDAtomic > t.outs && t.kind.verb.oneSidedRead() {
@@ -313,12 +351,29 @@ func (t *tester) connectLanes() error {
 			return fail(err, "Failed to modify QP to RTS")
 		}
 		if t.qpType == verbs.QPTypeUD {
-			ah, err := t.pd.CreateAH(t.path(i))
+			ah, err := t.pd.CreateAH(t.path(i, &l.remote))
 			if err != nil {
 				return fail(err, "Failed to create AH")
 			}
 			l.ah, l.remoteQKey = ah, qkey
 		}
+	}
+	return nil
+}
+
+// toRTR connects a lane's QP to an end of the peer's.
+func (t *tester) toRTR(qp *verbs.QP, lane int, to *dest) error {
+	attr := verbs.QPAttr{State: verbs.QPStateRTR, AH: t.path(lane, to), PathMTU: t.pathMTU, DestQPN: to.qpn,
+		RQPSN: to.psn, MaxDestRDAtomic: t.outs, MinRNRTimer: minRNRTimer}
+	mask := verbs.MaskState
+	if qp.Type() != verbs.QPTypeUD {
+		mask |= verbs.MaskAV | verbs.MaskPathMTU | verbs.MaskDestQPN | verbs.MaskRQPSN
+	}
+	if qp.Type() == verbs.QPTypeRC || qp.Type() == verbs.QPTypeXRCRecv {
+		mask |= verbs.MaskMaxDestRDAtomic | verbs.MaskMinRNRTimer
+	}
+	if err := qp.Modify(&attr, mask); err != nil {
+		return fail(err, "Failed to modify QP %d to RTR", qp.QPN())
 	}
 	return nil
 }
@@ -358,14 +413,15 @@ func (t *tester) connect() error {
 			return err
 		}
 	}
-	for i := range t.lanes {
-		t.printDest("local", &t.lanes[i].local)
+	list := t.ends()
+	for _, e := range list {
+		t.printDest("local", e.local)
 	}
-	for i := range t.lanes {
-		if err := t.syncLane(&t.lanes[i]); err != nil {
+	for _, e := range list {
+		if err := t.syncEnd(e); err != nil {
 			return err
 		}
-		t.printDest("remote", &t.lanes[i].remote)
+		t.printDest("remote", e.remote)
 	}
 	if t.kind.verb != verbSend {
 		return t.sync()
@@ -375,13 +431,13 @@ func (t *tester) connect() error {
 
 // swapDests tells the peer of each QP, and learns of its QPs.
 func (t *tester) swapDests() (err error) {
-	for i := range t.lanes {
-		l := &t.lanes[i]
-		if l.remote, err = t.talk.swapDest(&l.local); err != nil {
+	list := t.ends()
+	for i, e := range list {
+		if *e.remote, err = t.talk.swapDest(e.local); err != nil {
 			return err
 		}
-		for j := range t.lanes[:i] {
-			if t.lanes[j].remote.qpn == l.remote.qpn {
+		for _, other := range list[:i] {
+			if other.remote.qpn == e.remote.qpn {
 				return errOtherQP
 			}
 		}

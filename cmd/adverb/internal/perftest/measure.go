@@ -74,14 +74,14 @@ func (t *tester) watchLanes() (stop func()) {
 }
 
 // sync waits until the peer has come to the same point.
-func (t *tester) sync() error { return t.syncLane(&t.lanes[0]) }
+func (t *tester) sync() error { return t.syncEnd(t.ends()[0]) }
 
 var errOtherQP = errors.New("the peer speaks of other QPs than before: give both ends the same -q and -c, and run the same program")
 
-// syncLane is sync by a message about one of the QPs.
-func (t *tester) syncLane(l *lane) error {
-	theirs, err := t.talk.swapDest(&l.local)
-	if err == nil && theirs.qpn != l.remote.qpn {
+// syncEnd is sync by a message about one of the QPs.
+func (t *tester) syncEnd(e endPair) error {
+	theirs, err := t.talk.swapDest(e.local)
+	if err == nil && theirs.qpn != e.remote.qpn {
 		err = errOtherQP
 	}
 	return err

@@ -138,6 +138,12 @@ type params struct {
 	printVersion bool
 }
 
+// xrc reports whether the QPs are those of XRC. Then receives are an SRQ's, and the ends tell each other its number.
+func (p *params) xrc() bool { return p.qpType == verbs.QPTypeXRCSend }
+
+// lossy reports whether nothing repeats lost packets.
+func (p *params) lossy() bool { return p.qpType == verbs.QPTypeUC || p.qpType == verbs.QPTypeUD }
+
 // parse reads the flags. If ok is false, then the run ends here with status code.
 func parse(inv *cli.Invocation, k *kind) (p *params, code int, ok bool) {
 	p = &params{port: defaultPort, ibPort: 1, gidIndex: -1, qpType: verbs.QPTypeRC, qps: 1, size: k.defaultSize(),
@@ -373,6 +379,7 @@ func limit(arg string) (float64, error) {
 
 // settle makes the flags agree with each other, as the C programs do, or says which cannot.
 func (p *params) settle(k *kind) error {
+	p.srq = p.srq || p.xrc()
 	if p.cmQP {
 		p.cmExchange = true
 	}
@@ -391,7 +398,7 @@ func (p *params) settle(k *kind) error {
 	} else {
 		p.txDepth = min(p.txDepth, p.iters)
 		if k.verb == verbSend {
-			if p.qpType != verbs.QPTypeRC && p.rxDepth == defaultRxDepth {
+			if p.lossy() && p.rxDepth == defaultRxDepth {
 				p.rxDepth = min(p.iters, maxDatagramRx)
 			}
 			p.rxDepth = min(p.rxDepth, p.iters)
@@ -408,11 +415,14 @@ func (p *params) settle(k *kind) error {
 	if p.burst == 0 {
 		p.burst = p.txDepth
 	}
-	if p.srq && p.qps > p.rxDepth {
-		return fmt.Errorf("--use-srq: -r %d is not enough for %d QPs: each needs a receive", p.rxDepth, p.qps)
-	}
 	if p.postList > p.txDepth {
 		return fmt.Errorf("--post_list %d: the send queue has room for %d: raise -t", p.postList, p.txDepth)
+	}
+	if k.verb != verbSend {
+		return nil
+	}
+	if p.srq && p.qps > p.rxDepth {
+		return fmt.Errorf("--use-srq: -r %d is not enough for %d QPs: each needs a receive", p.rxDepth, p.qps)
 	}
 	if n := p.rxDepth; p.srq {
 		n /= p.qps
@@ -456,6 +466,8 @@ func (p *params) conflict(k *kind) error {
 		{p.byTime && !p.endless && p.duration <= 2*p.margin, "The margins leave nothing of the duration: give a longer -D or a shorter -f"},
 		{p.byTime && (p.sorted || p.unsorted), "-H and -U print each result, and -D makes too many of them: give -n instead"},
 		{p.cmQP && p.qpType == verbs.QPTypeUC, "UC is not supported in librdmacm"},
+		{p.cmQP && p.xrc(), "XRC does not support RDMA_CM: without -R the ends exchange the numbers of their QPs"},
+		{p.security != nil && p.xrc(), "--psk: the connection manager agrees on the keys, and connects no QPs of XRC"},
 		{p.tos >= 0 && !p.cmQP, "TOS only valid for rdma_cm based QP: without -R give --tclass"},
 		{p.security != nil && !p.cmQP, "--psk: the connection manager agrees on the keys, so give -R as well"},
 		{p.security != nil && p.qpType == verbs.QPTypeUD, "--psk: datagrams come from anybody, so no two ends have keys for them"},

@@ -64,6 +64,8 @@ func TestFlags(t *testing.T) {
 		{SendBW, "-R", func(p *params) bool { return p.cmQP && p.cmExchange }},
 		{SendBW, "-z", func(p *params) bool { return !p.cmQP && p.cmExchange }},
 		{SendBW, "--use-srq -q 4", func(p *params) bool { return p.srq && p.qps == 4 }},
+		{SendBW, "-c XRC -n 2000", func(p *params) bool { return p.xrc() && p.srq && p.rxDepth == 512 }},
+		{WriteBW, "-c XRC -q 4", func(p *params) bool { return p.xrc() && p.srq && p.rxDepth == 1 }},
 		{SendBW, "--source_ip=10.0.0.1 --ipv6 -x 3 -i 2 -p 7 -d dev", func(p *params) bool {
 			return p.sourceIP == netip.MustParseAddr("10.0.0.1") && p.ipv6 && p.gidIndex == 3 && p.ibPort == 2 && p.port == 7 && p.device == "dev"
 		}},
@@ -101,9 +103,11 @@ func TestFlagsRefused(t *testing.T) {
 		{SendBW, "-n x", "Iteration num argument x should be int"},
 		{SendBW, "-s 0", "message size should be between 1"},
 		{SendBW, "-s 3000M", "message size should be between 1"},
-		{SendBW, "-c XRC", "send_bw has RC, UC, UD"},
-		{WriteBW, "-c UD", "write_bw has RC, UC"},
-		{ReadBW, "-c UC", "read_bw has RC"},
+		{SendBW, "-c DC", "send_bw has RC, XRC, UC, UD"},
+		{SendBW, "-c XRC -R", "XRC does not support RDMA_CM: without -R"},
+		{SendBW, "-c XRC -q 9 -r 8", "each needs a receive"},
+		{WriteBW, "-c UD", "write_bw has RC, XRC, UC"},
+		{ReadBW, "-c UC", "read_bw has RC, XRC"},
 		{SendBW, "-m 1000", "choose from {256,512,1024,2048,4096}"},
 		{SendBW, "-D 4 -f 2", "The margins leave nothing of the duration"},
 		{SendBW, "-D 1 -f 500ms", "The margins leave nothing of the duration"},
@@ -209,7 +213,7 @@ func TestFlagsOfC(t *testing.T) {
 func TestFlowLabels(t *testing.T) {
 	ts := &tester{params: &params{flowLabels: []uint32{5, 7}}, lanes: make([]lane, 3)}
 	for i, want := range []uint32{5, 7, 5} {
-		if got := ts.path(i).FlowLabel; got != want {
+		if got := ts.path(i, &dest{}).FlowLabel; got != want {
 			t.Errorf("QP %d: got flow label %d, want %d", i, got, want)
 		}
 	}

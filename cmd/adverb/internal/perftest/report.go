@@ -178,7 +178,7 @@ func (t *tester) printTestInfo() {
 		p(" Test with events. Using %s_comp0\n", t.dev.Name())
 	}
 	p(" Dual-port       : OFF\t\tDevice         : %s\n", t.dev.Name())
-	p(" Number of qps   : %d\t\tTransport type : %s\n", t.qps, t.transportName())
+	p(" Number of qps   : %d\t\tTransport type : %s\n", t.numQP(), t.transportName())
 	p(" Connection type : %s\t\tUsing SRQ      : %s\n", typeName(t.qpType), onOff(t.srq))
 	p(" PCIe relax order: Unsupported\n")
 	p(" ibv_wr* API     : OFF\n")
@@ -231,6 +231,9 @@ func (t *tester) printDest(side string, d *dest) {
 	}
 	if (t.kind.verb == verbRead || t.kind.verb == verbWrite) && !t.cmExchange {
 		p(" RKey %s VAddr %s", hash(d.rkey, 8), hash(d.vaddr, 16))
+	}
+	if t.xrc() {
+		p(" SRQn %s", hash(d.srqn, 8))
 	}
 	p("\n")
 	if !t.withGID {

@@ -38,6 +38,7 @@ type tester struct {
 	lanes    []lane
 	pd       *verbs.PD
 	cq       *verbs.CQ
+	xrcd     *verbs.XRCD // of XRC
 	sharedRQ *verbs.SRQ
 	credits  *credits // or nil, where RNR NAKs do it
 
@@ -100,6 +101,11 @@ func (t *tester) report(err error) int {
 }
 
 func (t *tester) run() error {
+	if t.dev != nil && t.xrc() {
+		if err := t.checkXRC(); err != nil {
+			return err
+		}
+	}
 	if t.dev != nil && t.isIWARP() && !t.cmExchange {
 		return fail(verbs.Errorf(verbs.ErrUnsupported, "%s speaks iWARP, whose QPs only the connection manager connects: give -R at both ends", t.dev.Name()),
 			"Couldn't create IB resources")
@@ -336,6 +342,9 @@ func (t *tester) close() (first error) {
 	}
 	if t.sharedRQ != nil {
 		note(t.sharedRQ.Close(), "SRQ")
+	}
+	if t.xrcd != nil {
+		note(t.xrcd.Close(), "XRC domain")
 	}
 	if t.cq != nil {
 		note(t.cq.Close(), "CQ")
