@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -133,11 +134,7 @@ type received struct {
 // Switch adds a switch.
 func (f *Fabric) Switch(name string, ports int) *Switch {
 	n := f.node(wire.NodeSwitch, name, ports)
-	n.lft = make([]uint8, linearCap)
-	for i := range n.lft {
-		n.lft[i] = noPort
-	}
-	n.mft = map[uint16]uint64{}
+	n.forget()
 	return &Switch{n}
 }
 
@@ -177,14 +174,16 @@ func (s *Switch) Fail() {
 // Repair puts a failed switch back in order, as after power has returned.
 func (s *Switch) Repair() {
 	s.n.dead = false
-	for i := range s.n.lft {
-		s.n.lft[i] = noPort
-	}
-	s.n.mft, s.n.top = map[uint16]uint64{}, 0
+	s.n.forget()
 	for _, p := range s.n.ports {
 		p.reset()
 		p.update()
 	}
+}
+
+// forget leaves a switch's forwarding tables without a route.
+func (n *node) forget() {
+	n.lft, n.mft, n.top = bytes.Repeat([]byte{noPort}, linearCap), map[uint16]uint64{}, 0
 }
 
 // Adapter adds a channel adapter with one port.
@@ -316,13 +315,14 @@ func (p *Port) held(vl int) (n int) {
 // blocks is the room that a packet takes, in bytes.
 func blocks(packet []byte) int { return (len(packet) + block - 1) / block * block }
 
-// drop loses what waits to be sent.
+// drop loses what waits to be sent. Of a switch the packets are in the buffers of other ports, which lose them when they
+// look.
 func (p *Port) drop() {
 	for vl := range p.out {
 		p.Stats.Discarded += uint64(len(p.out[vl]))
 		p.out[vl] = nil
 	}
-	p.kick()
+	p.release()
 }
 
 // touch takes note that the owner of a channel adapter's port should look at it.

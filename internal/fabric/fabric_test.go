@@ -175,6 +175,30 @@ func TestCredits(t *testing.T) {
 	}
 }
 
+// Packets that wait for a port are lost with its cable, and hold up nobody behind them.
+func TestCableFailsFull(t *testing.T) {
+	f := newTree(t, 0)
+	from, slow, other := f.hosts[0], f.hosts[1], f.hosts[2]
+	for n := range 100 {
+		if err := from.Send(packet(from, slow.State().LID, 4096, uint32(n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Settle()
+	if err := from.Send(packet(from, other.State().LID, 8, 1)); err != nil {
+		t.Fatal(err)
+	}
+	f.Settle()
+	if other.Pending() != 0 {
+		t.Fatal("the buffers on the way are not full")
+	}
+	slow.SetOff(true)
+	f.Settle()
+	if other.Pending() != 1 {
+		t.Errorf("after the cable has failed %d packets come to another port, want 1", other.Pending())
+	}
+}
+
 func TestSwitchFails(t *testing.T) {
 	f := newTree(t, 0)
 	a, b := f.hosts[0], f.hosts[3]

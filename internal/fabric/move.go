@@ -98,14 +98,19 @@ func dgid(packet []byte) (g [16]byte) {
 func (p *Port) grant(vl, n int) {
 	if q := p.peer; q != nil {
 		q.credits[vl] = min(q.credits[vl]+n, bufferSize)
-		if q.node.kind == wire.NodeCA {
-			q.kick()
-			return
-		}
-		for _, x := range q.node.ports[1:] { // any of them may have packets for q
-			if x.waiting() {
-				x.kick()
-			}
+		q.release()
+	}
+}
+
+// release has those look whose packets may wait for the port: of a channel adapter itself, of a switch any port.
+func (p *Port) release() {
+	if p.node.kind == wire.NodeCA {
+		p.kick()
+		return
+	}
+	for _, x := range p.node.ports[1:] {
+		if x.waiting() {
+			x.kick()
 		}
 	}
 }
