@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/fabric"
 	"github.com/adverb-rdma/adverb/internal/ibnet"
+	"github.com/adverb-rdma/adverb/internal/link/pcap"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -235,40 +237,47 @@ func (n *Network) SetPartition(pkey verbs.PKey, devs ...*verbs.Device) {
 	})
 }
 
-// Capture writes the packets on all cables to w from now on, those of the subnet manager too, as a pcap file. Wireshark
-// knows InfiniBand's packets by ERF headers, so the file has these. An error of w ends it, and fails the test.
+// Capture writes the packets on all cables to w from now on, those of the subnet manager too, as a pcapng file with an
+// interface for each port that sends. A packet stands there once for each cable. Wireshark knows InfiniBand's packets by
+// ERF headers, so the file has these. An error of w ends it, and fails the test.
 func (n *Network) Capture(w io.Writer) {
 	n.t.Helper()
 	s := n.need("Capture")
-	head := make([]byte, 24)
-	le := binary.LittleEndian
-	le.PutUint32(head, 0xa1b2c3d4)
-	le.PutUint16(head[4:], 2)
-	le.PutUint16(head[6:], 4)
-	le.PutUint32(head[16:], 1<<16)
-	le.PutUint32(head[20:], linkTypeERF)
-	_, err := w.Write(head)
+	file, err := pcap.NewFrames(w, "adverb")
 	if err != nil {
 		n.t.Fatalf("rdmatest: begin a capture: %v", err)
 	}
-	tick := uint32(0)
+	var (
+		interfaces = map[*fabric.Port]int{}
+		last       time.Time
+	)
+	write := func(from *fabric.Port, p []byte) (err error) {
+		iface, ok := interfaces[from]
+		if !ok {
+			if iface, err = file.AddInterface(from.String(), linkTypeERF); err != nil {
+				return err
+			}
+			interfaces[from] = iface
+		}
+		at := time.Now()
+		if soonest := last.Add(time.Microsecond); at.Before(soonest) { // the fabric itself takes no time
+			at = soonest
+		}
+		last = at
+		frame := make([]byte, erfHeader, erfHeader+len(p))
+		sec, ns := uint64(at.Unix()), uint64(at.Nanosecond())
+		binary.LittleEndian.PutUint64(frame, sec<<32|ns<<32/1e9)
+		frame[8] = erfInfiniBand
+		binary.BigEndian.PutUint16(frame[10:], uint16(erfHeader+len(p)))
+		binary.BigEndian.PutUint16(frame[14:], uint16(len(p)))
+		return file.Write(iface, at, append(frame, p...))
+	}
 	s.net.Do(func(f *fabric.Fabric) {
-		f.Tap = func(_ *fabric.Port, p []byte) {
+		f.Tap = func(from *fabric.Port, p []byte) {
 			if err != nil {
 				return
 			}
-			tick++ // the fabric has no time: each packet is a microsecond later
-			rec := make([]byte, pcapHeader+erfHeader, pcapHeader+erfHeader+len(p))
-			le.PutUint32(rec, tick/1e6)
-			le.PutUint32(rec[4:], tick%1e6)
-			le.PutUint32(rec[8:], uint32(erfHeader+len(p)))
-			le.PutUint32(rec[12:], uint32(erfHeader+len(p)))
-			erf := rec[pcapHeader:]
-			le.PutUint64(erf, uint64(tick/1e6)<<32|uint64(tick%1e6)<<32/1e6)
-			erf[8] = erfInfiniBand
-			binary.BigEndian.PutUint16(erf[10:], uint16(erfHeader+len(p)))
-			binary.BigEndian.PutUint16(erf[14:], uint16(len(p)))
-			if _, err = w.Write(append(rec, p...)); err != nil {
+			if err = write(from, p); err != nil {
 				n.t.Errorf("rdmatest: write a capture: %v", err)
 			}
 		}
@@ -278,6 +287,5 @@ func (n *Network) Capture(w io.Writer) {
 const (
 	linkTypeERF   = 197
 	erfInfiniBand = 21
-	pcapHeader    = 16 // bytes
-	erfHeader     = 16
+	erfHeader     = 16 // bytes
 )

@@ -204,7 +204,7 @@ func TestLinksAndTunnels(t *testing.T) {
 // slowICRC is another way to the ICRC: the bytes as the specification lists them, for a GRH or an LRH in front.
 func slowICRC(lrh, grh, datagram []byte) uint32 {
 	b := slices.Repeat([]byte{0xff}, 8)
-	if lrh != nil {
+	if grh == nil {
 		b = slices.Clone(lrh)
 		b[0] |= 0xf0
 	}
@@ -220,7 +220,7 @@ func slowICRC(lrh, grh, datagram []byte) uint32 {
 	return crc32.ChecksumIEEE(b)
 }
 
-// RoCE v1 and InfiniBand have a GRH or an LRH in front, and their ICRC covers that.
+// RoCE v1 and InfiniBand have a GRH or an LRH in front. Their ICRC covers the GRH, and without one the LRH.
 func TestVersions(t *testing.T) {
 	datagram := slices.Clone(one(t)[42:])
 	grh := slices.Concat([]byte{0x60, 0, 0, 0}, be(uint16(len(datagram))), []byte{0x1b, 64},
@@ -242,15 +242,12 @@ func TestVersions(t *testing.T) {
 	}{
 		{"RoCE v1", capture.LinkEthernet, ether(0x8915, slices.Concat(grh, seal(nil, grh))), capture.RoCEv1, "10.0.0.2"},
 		{"RoCE v1, padded", capture.LinkEthernet, ether(0x8915, slices.Concat(grh, seal(nil, grh), make([]byte, 9))), capture.RoCEv1, "10.0.0.2"},
-		{"InfiniBand, local", capture.LinkInfiniBand, slices.Concat(local, seal(local, nil), []byte{1, 2}), capture.InfiniBand, ""},
+		{"InfiniBand, local", capture.LinkInfiniBand, slices.Concat(local, seal(local, nil), []byte{1, 2}), capture.InfiniBand, "LID 5"},
 		{"InfiniBand, global", capture.LinkInfiniBand, slices.Concat(global, grh, seal(global, grh), []byte{1, 2}), capture.InfiniBand, "10.0.0.2"},
-		{"InfiniBand in ERF", capture.LinkERF, erf(21, 0, slices.Concat(local, seal(local, nil), []byte{1, 2})), capture.InfiniBand, ""},
+		{"InfiniBand in ERF", capture.LinkERF, erf(21, 0, slices.Concat(local, seal(local, nil), []byte{1, 2})), capture.InfiniBand, "LID 5"},
 	} {
 		p, kind := d.Decode(capture.Frame{Link: tt.link, Data: tt.data, Length: len(tt.data)})
-		dst := ""
-		if p.Dst.IsValid() {
-			dst = p.Dst.Addr().String()
-		}
+		dst := capture.AddrString(p.Dst.Addr())
 		if kind != capture.KindRoCE || p.Version != tt.version || p.Err != nil || p.ICRC() != capture.ICRCGood || dst != tt.dst || p.Length != len(datagram) {
 			t.Errorf("%s: got kind %d, version %d, error %v, ICRC %d, to %q, %d bytes", tt.name, kind, p.Version, p.Err, p.ICRC(), dst, p.Length)
 		}

@@ -66,14 +66,14 @@ func (p *Packet) masked(b []byte) ([]byte, bool) {
 		if len(ip) < lrhSize {
 			return nil, false
 		}
-		b = append(b, ip[:lrhSize]...)
-		b[0] |= 0xf0 // the virtual lane
-		if ip = ip[lrhSize:]; len(ip) == 0 {
+		if len(ip) == lrhSize {
+			b = append(b, ip...)
+			b[0] |= 0xf0 // the virtual lane
 			return b, true
 		}
-	} else {
-		b = binary.BigEndian.AppendUint64(b, 1<<64-1)
+		ip = ip[lrhSize:] // routers make the LRH anew
 	}
+	b = binary.BigEndian.AppendUint64(b, 1<<64-1)
 	if len(ip) > maxMasked-maskedLRH {
 		return nil, false // IPv6 with extension headers
 	}

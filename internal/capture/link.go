@@ -2,6 +2,7 @@ package capture
 
 import (
 	"encoding/binary"
+	"net/netip"
 )
 
 // Types of Ethernet frames.
@@ -175,6 +176,7 @@ func (d *Decoder) infiniBand(b []byte, length int) Kind {
 	switch b[1] & lnhMask {
 	case lnhLocal:
 		d.p.ip = lrh
+		d.p.Src, d.p.Dst = netip.AddrPortFrom(LIDAddr(d.p.SLID), 0), netip.AddrPortFrom(LIDAddr(d.p.DLID), 0)
 		return d.transport(InfiniBand, rest, length-lrhSize)
 	case lnhGlobal:
 		return d.grh(InfiniBand, b[:lrhSize:len(b)], rest, length-lrhSize)

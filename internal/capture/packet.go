@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -44,7 +45,7 @@ type Packet struct {
 	VLAN           uint16  // of the innermost tag: its priority and number
 	Tagged         bool
 
-	Src, Dst netip.AddrPort // of RoCE v1 and InfiniBand the GIDs, with port 0; not valid without a GRH
+	Src, Dst netip.AddrPort // of RoCE v1 and InfiniBand the GIDs, with port 0; without a GRH LIDs, see [LIDAddr]
 	SLID     uint16         // InfiniBand
 	DLID     uint16
 
@@ -70,6 +71,31 @@ type Packet struct {
 
 	verdict Verdict // of ICRC
 	checked bool    // that has been called
+}
+
+// lidZone tells the addresses that stand for LIDs from those of packets, which have no zone.
+const lidZone = "lid"
+
+// LIDAddr returns the address that stands for a LID, as that of a packet of InfiniBand without a GRH.
+func LIDAddr(lid uint16) netip.Addr {
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 14: byte(lid >> 8), 15: byte(lid)}).WithZone(lidZone)
+}
+
+// LID returns the LID that an address stands for, if it does.
+func LID(a netip.Addr) (lid uint16, ok bool) {
+	if a.Zone() != lidZone {
+		return 0, false
+	}
+	b := a.As16()
+	return uint16(b[14])<<8 | uint16(b[15]), true
+}
+
+// AddrString is an address as text: "LID 5" for one of [LIDAddr].
+func AddrString(a netip.Addr) string {
+	if lid, ok := LID(a); ok {
+		return fmt.Sprintf("LID %d", lid)
+	}
+	return a.Unmap().String()
 }
 
 // Pause is a frame of Ethernet's flow control.

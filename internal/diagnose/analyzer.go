@@ -43,11 +43,11 @@ type Analyzer struct {
 
 // counts are totals of the whole capture, for its report.
 type counts struct {
-	lost, frames, roce, cutRoCE, cut, native, fragments, arp, large int
-	good, otherID, bad, zero, uncheckedICRC                         int
-	secured, undecoded, long, trainPackets, evicted, unpaired       int
-	cm, requests, rcRequests, responses, repeats, acks, naks, rnrs  int
-	ce, cnps                                                        int
+	lost, frames, roce, infiniBand, cutRoCE, cut, fragments, arp, large int
+	good, otherID, bad, zero, uncheckedICRC                             int
+	secured, undecoded, long, trainPackets, evicted, unpaired           int
+	cm, requests, rcRequests, responses, repeats, acks, naks, rnrs      int
+	ce, cnps                                                            int
 
 	tcps, midway, tcpSegments, tcpCopies, tcpHoles, tcpUnseen, tcpEvicted int // of iWARP
 	fpdus, goodCRC, badCRC, uncheckedCRC                                  int
@@ -113,10 +113,6 @@ func (a *Analyzer) Frame(f capture.Frame) {
 	}
 	switch kind {
 	case capture.KindRoCE:
-		if !p.Src.IsValid() {
-			c.native++ // of InfiniBand, without addresses
-			return
-		}
 		a.roce(p)
 	case capture.KindICMP:
 		a.icmp(p)
@@ -155,6 +151,9 @@ func (a *Analyzer) hostsOf(src, dst netip.Addr) *hosts {
 func (a *Analyzer) roce(p *capture.Packet) {
 	c := &a.count
 	c.roce++
+	if p.Version == capture.InfiniBand {
+		c.infiniBand++
+	}
 	if p.Cut() {
 		c.cutRoCE++
 	}
@@ -186,9 +185,10 @@ func (a *Analyzer) roce(p *capture.Packet) {
 	}
 	h.packets++
 	h.lastAt, h.lastFrame = p.Frame.Time, p.Frame.Number
-	if p.Version == capture.RoCEv1 {
+	switch p.Version {
+	case capture.RoCEv1:
 		h.v1++
-	} else {
+	case capture.RoCEv2:
 		h.v2++
 	}
 	if !a.icrc(h, p) {
@@ -215,7 +215,7 @@ func (a *Analyzer) roce(p *capture.Packet) {
 	f.packets++
 	f.last = p.Frame.Time
 	switch w.Opcode.Service() {
-	case wire.ServiceRC, wire.ServiceOwn:
+	case wire.ServiceRC, wire.ServiceXRC, wire.ServiceOwn:
 		a.reliable(f, p, w)
 	case wire.ServiceUC:
 		a.unreliable(f, p, w)

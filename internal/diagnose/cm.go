@@ -27,6 +27,7 @@ type connKey struct {
 // A conn is a conversation of the connection manager, from REQ to DREQ.
 type conn struct {
 	key       connKey
+	kind      capture.Version
 	passiveID uint32
 	service   uint64
 	sidr      bool
@@ -153,7 +154,7 @@ func (a *Analyzer) newConn(k connKey, p *capture.Packet) *conn {
 		a.finishConn(a.cm.byID[first])
 		delete(a.cm.byID, first)
 	}
-	c := &conn{key: k, reqAt: p.Frame.Time, rnrActive: 7, rnrPassive: 7}
+	c := &conn{key: k, kind: p.Version, reqAt: p.Frame.Time, rnrActive: 7, rnrPassive: 7}
 	a.cm.byID[k] = c
 	a.cm.order = append(a.cm.order, k)
 	a.cm.total++
@@ -208,10 +209,7 @@ func (a *Analyzer) onConn(c *conn, r ruleID, frames ...int) *Finding {
 	for _, f := range frames {
 		x.hit(f)
 	}
-	one, two := a.names.filterHosts(capture.RoCEv2, c.key.active, c.key.passive), a.names.filterHosts(capture.RoCEv2, c.key.passive, c.key.active)
-	if one != "" {
-		x.Filter = "((" + one + ") || (" + two + ")) && infiniband.bth.destqp == 1"
-	}
+	x.Filter = a.names.filterCM(c.kind, c.key.active, c.key.passive)
 	return x
 }
 
@@ -241,6 +239,7 @@ func (a *Analyzer) req(h *hosts, p *capture.Packet, m *wire.REQ) {
 		if x := a.onConn(c, gidLL, p.Frame.Number); x != nil {
 			x.Words = words("The REQ has GIDs %s.", a.names.hosts(src, dst))
 		}
+	case p.Version == capture.InfiniBand: // whose packets within a subnet have LIDs
 	case src != p.Src.Addr() || dst != p.Dst.Addr():
 		if x := a.onConn(c, gidMismatch, p.Frame.Number); x != nil {
 			x.Words = words("The REQ has GIDs %s, and its packet goes %s.", a.names.hosts(src, dst), a.names.hosts(p.Src.Addr(), p.Dst.Addr()))
@@ -292,7 +291,7 @@ func (a *Analyzer) slowConn(c *conn, p *capture.Packet, message string, d int64)
 func (a *Analyzer) rej(h *hosts, p *capture.Packet, m *wire.REJ) {
 	c, fromActive := a.connOf(p, m.RemoteCommID, m.LocalCommID)
 	if c == nil { // the REQ was not captured
-		c = &conn{key: connKey{p.Dst.Addr(), p.Src.Addr(), m.RemoteCommID}}
+		c = &conn{key: connKey{p.Dst.Addr(), p.Src.Addr(), m.RemoteCommID}, kind: p.Version}
 		if m.Message == wire.CMMessageREP || m.Reason == wire.RejTimeout {
 			c.key = connKey{p.Src.Addr(), p.Dst.Addr(), m.LocalCommID}
 			fromActive = true
@@ -358,6 +357,7 @@ func (a *Analyzer) failed(c *conn, p *capture.Packet) {
 		if x := a.onHosts(h, cmStorm, &h.storm, p.Frame.Number); x != nil && x.Count == 1 {
 			x.Words = words("%d attempts failed, or ended at once, within %v.", stormCount, round(p.Frame.Time-h.attempts[0]))
 			x.Frames = append([]int(nil), h.attemptFrames...)
+			x.Filter = a.names.filterCM(h.kind, h.key.src, h.key.dst)
 		}
 	}
 	h.attempts, h.attemptFrames = h.attempts[1:], h.attemptFrames[1:]

@@ -57,6 +57,8 @@ type lane struct {
 type pathCounts struct {
 	main          vantage
 	known         bool
+	other         vantage // the point whose packets are compared with those of main: the first one beside it
+	otherKnown    bool
 	lanes         map[uint32]*lane // by queue pair
 	matched       int              // packets that were seen at another point too
 	damaged       int              // packets of another point with a wrong ICRC
@@ -95,7 +97,7 @@ func (a *Analyzer) isCopy(h *hosts, p *capture.Packet, bth *wire.BTH) bool {
 		case seen && p.Frame.Time-e.at < copyWithin:
 			return true
 		}
-	} else if seen && e.main && p.Frame.Time-e.at < copyWithin && e.ipID == p.ID && a.sameSending(h, p, bth, e) {
+	} else if seen && e.main && p.Frame.Time-e.at < path.copyWithin() && e.ipID == p.ID && a.sameSending(h, p, bth, e) {
 		path.twice++
 		if isAck(bth.Opcode) {
 			path.twiceAcks++
@@ -132,6 +134,15 @@ func (a *Analyzer) isCopy(h *hosts, p *capture.Packet, bth *wire.BTH) bool {
 	return false
 }
 
+// copyWithin is how soon a copy at the main point follows its original. What other points show of it says more there, and
+// some senders repeat what was lost within a millisecond.
+func (p *pathCounts) copyWithin() int64 {
+	if p.otherKnown {
+		return copyWithin / 10
+	}
+	return copyWithin
+}
+
 // lane returns the counts of a queue pair. Those of queue pairs beyond a limit are not kept.
 func (p *pathCounts) lane(qpn uint32) *lane {
 	if l := p.lanes[qpn]; l != nil {
@@ -151,6 +162,12 @@ func (p *pathCounts) lane(qpn uint32) *lane {
 // arrived: a packet of the main point has been seen at another one.
 func (a *Analyzer) arrived(h *hosts, p *capture.Packet, e *copied) {
 	path := &h.path
+	if !path.otherKnown {
+		path.otherKnown, path.other = true, vantageOf(p)
+	}
+	if path.other != vantageOf(p) {
+		return // a third one on the way: its copy is no second arrival
+	}
 	e.others++
 	if h.key.dst.IsMulticast() {
 		return // each member has a copy

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/capture"
 	"github.com/adverb-rdma/adverb/internal/diagnose"
+	"github.com/adverb-rdma/adverb/internal/link/pcap"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/rdmatest"
@@ -179,6 +181,105 @@ func TestFilters(t *testing.T) {
 	for f, id := range filters {
 		if out, err := check(f); err != nil {
 			t.Errorf("%s: filter %q: %v\n%s", id, f, err, out)
+		}
+	}
+}
+
+// filterCheck collects captures in one file, and the display filters of their findings.
+type filterCheck struct {
+	b          bytes.Buffer
+	w          *pcap.Frames
+	interfaces map[capture.LinkType]int
+	frames     int
+	filters    []checkedFilter
+}
+
+type checkedFilter struct{ id, filter, frames string }
+
+// missed is a display filter for the frames that the finding names, and its filter does not find.
+func (f *checkedFilter) missed() string { return "(!(" + f.filter + ") && (" + f.frames + "))" }
+
+// add appends a capture.
+func (c *filterCheck) add(t *testing.T, file []byte, findings []*diagnose.Finding) {
+	t.Helper()
+	for _, f := range findings {
+		if f.Filter == "" || len(f.Frames) == 0 || strings.HasPrefix(f.Filter, "frame.number") {
+			continue
+		}
+		var frames []string
+		for _, n := range f.Frames {
+			frames = append(frames, fmt.Sprintf("frame.number == %d", c.frames+n))
+		}
+		c.filters = append(c.filters, checkedFilter{f.ID, f.Filter, strings.Join(frames, " || ")})
+	}
+	err := diagnose.Frames(bytes.NewReader(file), func(f capture.Frame) {
+		iface, ok := c.interfaces[f.Link]
+		if !ok {
+			var err error
+			if iface, err = c.w.AddInterface("", uint16(f.Link)); err != nil {
+				t.Fatal(err)
+			}
+			c.interfaces[f.Link] = iface
+		}
+		if err := c.w.Write(iface, time.Unix(0, f.Time), f.Data); err != nil {
+			t.Fatal(err)
+		}
+		c.frames++
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The filter of each kind of finding finds the frames that the finding names, on each kind of link.
+func TestFiltersFind(t *testing.T) {
+	tshark := findTshark(t)
+	c := filterCheck{interfaces: map[capture.LinkType]int{}}
+	var err error
+	if c.w, err = pcap.NewFrames(&c.b, "test"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range scripts {
+		s := newScript()
+		tt.play(s)
+		r := s.report(diagnose.Options{})
+		c.add(t, s.file(t), append(r.Findings, r.Notes...))
+	}
+	for _, s := range linkScenarios {
+		for _, l := range links {
+			var file bytes.Buffer
+			synctest.Test(t, func(t *testing.T) {
+				s.run(l.open(t, s.loss, &file))
+				synctest.Wait()
+			})
+			r := diagnoseBytes(t, file.Bytes())
+			c.add(t, file.Bytes(), append(r.Findings, r.Notes...))
+		}
+	}
+	name := filepath.Join(t.TempDir(), "all.pcapng")
+	if err := os.WriteFile(name, c.b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	find := func(filter string) string {
+		out, err := exec.CommandContext(t.Context(), tshark, "-r", name, "-Y", filter, "-T", "fields", "-e", "frame.number").Output()
+		if err != nil {
+			return err.Error()
+		}
+		return strings.TrimSpace(string(out))
+	}
+	var all []string
+	for _, f := range c.filters {
+		all = append(all, f.missed())
+	}
+	if len(all) < 50 {
+		t.Fatalf("%d filters, want more", len(all))
+	}
+	if find(strings.Join(all, " || ")) == "" {
+		return
+	}
+	for _, f := range c.filters {
+		if missed := find(f.missed()); missed != "" {
+			t.Errorf("%s: filter %q does not find frames %q of %s", f.id, f.filter, missed, f.frames)
 		}
 	}
 }

@@ -19,10 +19,10 @@ const maxNames = 1 << 16 // replacements that are kept
 
 func (n *names) addr(a netip.Addr) string {
 	if !n.redact || !a.IsValid() {
-		return a.String()
+		return capture.AddrString(a)
 	}
 	if r, ok := n.addrs[a]; ok {
-		return r.String()
+		return capture.AddrString(r)
 	}
 	i := len(n.addrs) + 1
 	if i > maxNames {
@@ -32,7 +32,10 @@ func (n *names) addr(a netip.Addr) string {
 		n.addrs = make(map[netip.Addr]netip.Addr)
 	}
 	var r netip.Addr
+	_, isLID := capture.LID(a)
 	switch {
+	case isLID:
+		r = capture.LIDAddr(uint16(i))
 	case a.Is4() && i < 255: // a range for documentation
 		r = netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})
 	case a.Is4():
@@ -43,7 +46,7 @@ func (n *names) addr(a netip.Addr) string {
 		r = netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 14: byte(i >> 8), 15: byte(i)})
 	}
 	n.addrs[a] = r
-	return r.String()
+	return capture.AddrString(r)
 }
 
 // key writes an rkey, or a virtual address if it has 64 bits.
@@ -89,13 +92,25 @@ func (n *names) filterHosts(kind capture.Version, src, dst netip.Addr) string {
 	if n.redact {
 		return ""
 	}
-	switch {
-	case kind == capture.RoCEv1:
+	from, ok := capture.LID(src)
+	switch to, ok2 := capture.LID(dst); {
+	case ok && ok2:
+		return fmt.Sprintf("infiniband.lrh.slid == %d && infiniband.lrh.dlid == %d", from, to)
+	case kind == capture.RoCEv1, kind == capture.InfiniBand:
 		return fmt.Sprintf("infiniband.grh.sgid == %s && infiniband.grh.dgid == %s", as6(src), as6(dst))
 	case src.Is4():
 		return fmt.Sprintf("ip.src == %s && ip.dst == %s", src, dst)
 	}
 	return fmt.Sprintf("ipv6.src == %s && ipv6.dst == %s", src, dst)
+}
+
+// filterCM is a display filter for the messages of the connection manager between two hosts.
+func (n *names) filterCM(kind capture.Version, one, other netip.Addr) string {
+	there, back := n.filterHosts(kind, one, other), n.filterHosts(kind, other, one)
+	if there == "" {
+		return ""
+	}
+	return "((" + there + ") || (" + back + ")) && infiniband.bth.destqp == 1"
 }
 
 func as6(a netip.Addr) netip.Addr { return netip.AddrFrom16(a.As16()) }

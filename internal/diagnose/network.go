@@ -70,10 +70,11 @@ func (a *Analyzer) translated(h *hosts, p *capture.Packet) bool {
 // network takes facts about the network from the headers.
 func (a *Analyzer) network(h *hosts, p *capture.Packet, bth *wire.BTH) {
 	const notECT, ce, ecnMask = 0, 3, 3
-	switch p.TrafficClass & ecnMask {
-	case notECT:
+	ecn, ip := p.TrafficClass&ecnMask, p.Version == capture.RoCEv2
+	switch {
+	case ip && ecn == notECT:
 		h.notECT++
-	case ce:
+	case ip && ecn == ce, !ip && bth.FECN:
 		a.count.ce++
 		if h.ce == 0 {
 			h.firstCE, h.firstCEFrame = p.Frame.Time, p.Frame.Number

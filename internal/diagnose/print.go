@@ -17,7 +17,11 @@ const (
 func (r *Report) Print(out io.Writer) error {
 	w := bufio.NewWriter(out)
 	fmt.Fprintf(w, "%s\n", strings.Join(wrap(r.Verdict, width), "\n"))
-	fmt.Fprintf(w, "(%d frames, %d of RoCE", r.Frames, r.RoCE)
+	of := "RoCE"
+	if r.infiniBand && r.RoCE > 0 {
+		of = "InfiniBand"
+	}
+	fmt.Fprintf(w, "(%d frames, %d of %s", r.Frames, r.RoCE, of)
 	if r.FPDUs > 0 {
 		fmt.Fprintf(w, ", %d FPDUs of iWARP", r.FPDUs)
 	}

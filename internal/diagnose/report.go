@@ -24,6 +24,8 @@ type Report struct {
 	RoCE      int        `json:"roce_packets"`
 	FPDUs     int        `json:"iwarp_fpdus"`
 	Span      float64    `json:"seconds"`
+
+	infiniBand bool // all of it
 }
 
 // finish judges a flow at its end.
@@ -38,7 +40,7 @@ func (a *Analyzer) finish(f *flow) {
 	if f.answers > 0 {
 		f.hosts.answered = true
 	}
-	if f.service != wire.ServiceRC {
+	if f.service != wire.ServiceRC && f.service != wire.ServiceXRC {
 		return
 	}
 	a.settle(f)
@@ -241,7 +243,7 @@ func (a *Analyzer) oneWay() {
 		silent, asks := false, false
 		for _, f := range h.flows {
 			silent = silent || f.places[rcSilent] != nil || f.places[mtuBlackhole] != nil
-			asks = asks || f.service == wire.ServiceRC && (f.requests > 0 && f.reqAckAsked || f.responses > 0)
+			asks = asks || (f.service == wire.ServiceRC || f.service == wire.ServiceXRC) && (f.requests > 0 && f.reqAckAsked || f.responses > 0)
 		}
 		if silent || !asks {
 			continue
@@ -287,7 +289,7 @@ func (a *Analyzer) Report() *Report {
 	a.finishPauses()
 	a.ofCapture()
 	c := &a.count
-	r := &Report{Frames: c.frames, RoCE: c.roce, FPDUs: c.fpdus, Span: float64(a.last-a.first) / 1e9, Findings: []*Finding{}, Notes: []*Finding{}}
+	r := &Report{Frames: c.frames, RoCE: c.roce, infiniBand: c.infiniBand == c.roce, FPDUs: c.fpdus, Span: float64(a.last-a.first) / 1e9, Findings: []*Finding{}, Notes: []*Finding{}}
 	for _, n := range a.found.more {
 		r.Omitted += n
 	}
@@ -309,9 +311,18 @@ func (a *Analyzer) complete(x *Finding) {
 	slices.Sort(x.Frames)
 	if x.flow != nil {
 		x.Where, x.Filter = x.flow.where(&a.names), x.flow.both(&a.names)
+		if x.rule == peerDisc && x.Filter != "" { // which a message of the connection manager shows
+			x.Filter += " || (" + a.names.filterCM(x.flow.kind, x.flow.key.src, x.flow.key.dst) + ")"
+		}
 	}
 	if x.Filter == "" {
 		x.Filter = frameFilter(x.Frames)
+	}
+	if x.flow != nil && x.flow.kind == capture.InfiniBand || x.hosts != nil && x.hosts.kind == capture.InfiniBand {
+		if i := slices.Index(x.Remedy, notLossless); i >= 0 {
+			x.Remedy = slices.Clone(x.Remedy)
+			x.Remedy[i] = notOnInfiniBand
+		}
 	}
 	const itself = "the capture has missed frames itself, which it has"
 	if a.count.lost > 0 && x.Side == OfNetwork && x.Certainty < Proven && !strings.Contains(x.WrongIf, itself) {
@@ -410,7 +421,6 @@ func (a *Analyzer) unchecked() []string {
 	say(c.fragments, "IP fragments were not put together; RoCE has none unless somebody has lost the don't-fragment flag")
 	say(c.long, "datagrams are longer than any RoCE packet, and were not looked at")
 	say(c.undecoded, "packets to RoCE's port are no RoCE packets, or have opcodes of a manufacturer")
-	say(c.native, "InfiniBand packets without Ethernet were not looked at")
 	say(c.cut, "frames are cut before anything could be told of them")
 	say(c.evicted, "queue pairs were forgotten early, since there were so many or their number was used again")
 	say(c.unpaired, "answers fit several queue pairs")

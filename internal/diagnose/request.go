@@ -14,7 +14,7 @@ const (
 	burst = 8 // packets: losses that are closer are of one burst
 )
 
-// reliable takes a packet of the RC service.
+// reliable takes a packet of the RC and XRC services.
 func (a *Analyzer) reliable(f *flow, p *capture.Packet, w *wire.Packet) {
 	switch {
 	case w.Opcode == wire.RCHello:
@@ -36,7 +36,7 @@ func (a *Analyzer) learn(f *flow, p *capture.Packet, w *wire.Packet, n int) {
 	a.count.requests++
 	f.trafficClass = p.TrafficClass
 	f.reqFrame = p.Frame.Number
-	f.reqAckAsked = w.AckReq || w.Opcode.IsRead() || w.Opcode.IsAtomic()
+	f.reqAckAsked = w.AckReq || w.Opcode.Flags()&(wire.FlagRead|wire.FlagAtomic|wire.FlagFlush|wire.FlagAtomicWrite) != 0
 	f.maxPayload = max(f.maxPayload, n)
 	if w.Opcode.IsFirst() || w.Opcode.IsMiddle() {
 		f.pathMTU = n
@@ -51,7 +51,7 @@ func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
 	psn := w.PSN
 	span := 1
 	unknown := false
-	if w.Opcode == wire.RCRDMAReadRequest {
+	if w.Opcode.IsRead() {
 		if span = f.readSpan(w.RETH.Length); span == 0 {
 			span, unknown = 1, true
 		}

@@ -49,7 +49,7 @@ func (a *Analyzer) readResponse(f *flow, p *capture.Packet, w *wire.Packet) {
 	if w.Opcode.StartsMessage() {
 		if e := g.entry(w.PSN); e != nil && !e.respond {
 			e.respond = true
-			if len(g.readTimes) < maxReadTimes && e.tries == 1 {
+			if len(g.readTimes) < maxReadTimes && e.tries == 1 && e.op.IsRead() { // and no FLUSH or ATOMIC WRITE
 				g.readTimes = append(g.readTimes, p.Frame.Time-e.at)
 			}
 		}
@@ -329,6 +329,10 @@ func (a *Analyzer) invalid(on *flow, p *capture.Packet, e, first *sent, op strin
 	}
 	more := []string{"The request and the queue pair's state or flags do not fit: see the responder's log."}
 	switch {
+	case e.op.Flags()&wire.FlagFlush != 0:
+		more = []string{"Does the responder's device know FLUSH (memory placement extensions, IBTA annex A19)? Does its queue pair allow it (IBV_ACCESS_FLUSH_GLOBAL, IBV_ACCESS_FLUSH_PERSISTENT)?"}
+	case e.op.Flags()&wire.FlagAtomicWrite != 0:
+		more = []string{"Does the responder's device know ATOMIC WRITE (IBTA annex A19)? Is the address a multiple of 8?"}
 	case e.op.IsAtomic():
 		more = []string{"Is the address a multiple of 8? Does the responder's queue pair allow atomics (IBV_ACCESS_REMOTE_ATOMIC), and its max_dest_rd_atomic more than 0?"}
 		if e.va%8 != 0 {
@@ -340,6 +344,9 @@ func (a *Analyzer) invalid(on *flow, p *capture.Packet, e, first *sent, op strin
 		more = []string{"Does the responder's queue pair allow WRITEs (IBV_ACCESS_REMOTE_WRITE)? Is the path MTU the same at both ends?"}
 	case e.op.IsSend():
 		more = []string{"Is the message longer than the receive that it met? Is the path MTU the same at both ends?"}
+	}
+	if e.op.Service() == wire.ServiceXRC {
+		more = append(more, "Is the XRC SRQ of the request (its XRCETH has the number) in the XRC domain of the queue pair?")
 	}
 	x.Remedy = append(append([]string(nil), rules[nakInvalid].remedy...), more...)
 }

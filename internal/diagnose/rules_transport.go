@@ -2,6 +2,9 @@ package diagnose
 
 const notLossless = "RoCE on cards wants a lossless class: PFC or ECN thresholds for the priority of its DSCP, on all hops. On software devices raise net.core.rmem_max at the receiver."
 
+// notOnInfiniBand stands in place of notLossless where the links are InfiniBand's.
+const notOnInfiniBand = "Congestion loses nothing on InfiniBand, so look for damage on the way: the error counters of all ports (ibqueryerrors; perfquery), cables, and a subnet manager that changes routes."
+
 var transportRules = map[ruleID]rule{
 	icrcBad: {"ICRC-BAD", Error, Proven, OfNetwork, "Packets were damaged: their ICRC is wrong",
 		[]string{"A receiver drops them without a word, so they count as lost.", "Some of one direction: a cable, a transceiver, or memory of a switch. Look at the ports' counters of symbol and FCS errors.", "All of one direction: something rewrites a header that the ICRC covers, such as addresses or ports."},

@@ -1,12 +1,15 @@
 package diagnose_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"testing"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/capture"
 	"github.com/adverb-rdma/adverb/internal/diagnose"
+	"github.com/adverb-rdma/adverb/internal/link/pcap"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
@@ -180,4 +183,28 @@ func (s *script) report(o diagnose.Options) *diagnose.Report {
 		a.Frame(f)
 	}
 	return a.Report()
+}
+
+// file is the conversation as a capture (pcapng).
+func (s *script) file(t testing.TB) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := pcap.NewFrames(&b, "script")
+	if err != nil {
+		t.Fatal(err)
+	}
+	interfaces := map[capture.LinkType]int{}
+	for _, f := range s.frames {
+		iface, ok := interfaces[f.Link]
+		if !ok {
+			if iface, err = w.AddInterface("script", uint16(f.Link)); err != nil {
+				t.Fatal(err)
+			}
+			interfaces[f.Link] = iface
+		}
+		if err := w.Write(iface, time.Unix(0, f.Time), f.Data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.Bytes()
 }

@@ -58,6 +58,92 @@ var scripts = append(iwarpScripts, []conversation{
 		s.train(write(4, wire.RCRDMAWriteOnly, 64), write(5, wire.RCRDMAWriteOnly, 64))
 		s.ba(ack(5))
 	}, []string{"LOSS-NAK"}, []string{"CAP-TRAIN"}},
+	{"XRC", func(s *script) {
+		xrc := func(psn wire.PSN, op wire.Opcode) wire.Packet {
+			return wire.Packet{BTH: wire.BTH{Opcode: wire.XRC | op, PSN: psn, AckReq: true}, XRCETH: wire.XRCETH{SRQN: 5}, RETH: wire.RETH{VA: 0x1000, RKey: 7, Length: 3000}, Payload: make([]byte, 8)}
+		}
+		xack := func(psn wire.PSN, s wire.Syndrome) wire.Packet {
+			w := answer(psn, s)
+			w.Opcode |= wire.XRC
+			return w
+		}
+		for psn := range wire.PSN(4) {
+			s.ab(xrc(psn, wire.RCSendOnly))
+			s.ba(xack(psn, wire.SyndromeACK(31)))
+		}
+		s.ab(xrc(4, wire.RCRDMAWriteFirst)) // says the path MTU
+		s.ab(xrc(5, wire.RCRDMAWriteLast))
+		s.ba(xack(5, wire.SyndromeACK(31)))
+		read := xrc(6, wire.RCRDMAReadRequest)
+		read.RETH.Length, read.Payload = 16, nil
+		s.ab(read)
+		for i, op := range []wire.Opcode{wire.RCRDMAReadResponseFirst, wire.RCRDMAReadResponseLast} {
+			w := xack(6+wire.PSN(i), wire.SyndromeACK(31))
+			w.Opcode, w.Payload = wire.XRC|op, make([]byte, 8)
+			s.ba(w)
+		}
+		s.ab(xrc(7, wire.RCSendOnly)) // the READ took one PSN, since its length fits any path MTU
+		s.ba(xack(7, wire.SyndromeACK(31)))
+	}, nil, nil},
+	{"XRC with a loss", func(s *script) {
+		for _, psn := range []wire.PSN{0, 1, 3, 2, 3} {
+			w := write(psn, wire.XRC|wire.RCRDMAWriteOnly, 64)
+			s.ab(w)
+			w = ack(psn)
+			if psn == 3 && s.id < 1008 {
+				w = answer(2, wire.SyndromeNAK(wire.NAKSequenceError))
+			}
+			w.Opcode |= wire.XRC
+			s.ba(w)
+		}
+	}, []string{"LOSS-NAK"}, nil},
+	{"XRC without an answer", func(s *script) {
+		s.ba(write(0, wire.RCRDMAWriteOnly, 8)) // the path is there
+		s.ab(ack(0))
+		for range 4 {
+			s.ab(write(7, wire.XRC|wire.RCRDMAWriteOnly, 64))
+			s.now += 500 * time.Millisecond
+		}
+	}, []string{"RC-SILENT"}, nil},
+	{"an XRC SRQ that is not there", func(s *script) {
+		w := write(0, wire.XRC|wire.RCSendOnly, 64)
+		s.ab(w)
+		w = answer(0, wire.SyndromeNAK(wire.NAKInvalidRequest))
+		w.Opcode |= wire.XRC
+		s.ba(w)
+	}, []string{"NAK-INVALID"}, nil},
+	{"FLUSH and ATOMIC WRITE", func(s *script) {
+		for i := range wire.PSN(60) {
+			op, payload := wire.RCFlush, []byte(nil)
+			if i%2 == 1 {
+				op, payload = wire.RCAtomicWrite, make([]byte, 8)
+			}
+			s.ab(wire.Packet{BTH: wire.BTH{Opcode: op, PSN: i}, FETH: wire.FETH{Placement: wire.FlushGlobal}, RETH: wire.RETH{VA: 0x1000, RKey: 7, Length: 8}, Payload: payload})
+			if i == 30 {
+				s.now += 50 * time.Millisecond // a FLUSH to storage takes its time, and is no READ
+			}
+			s.ba(wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAReadResponseOnly, PSN: i}, AETH: wire.AETH{Syndrome: wire.SyndromeACK(31)}})
+		}
+	}, nil, nil},
+	{"a FLUSH that is lost", func(s *script) {
+		s.good(0, 3)
+		flush := wire.Packet{BTH: wire.BTH{Opcode: wire.RCFlush, PSN: 3}, FETH: wire.FETH{Placement: wire.FlushGlobal}, RETH: wire.RETH{VA: 0x1000, RKey: 7, Length: 8}}
+		s.ab(flush)
+		s.now += 20 * time.Millisecond
+		s.ab(flush)
+		s.ba(wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAReadResponseOnly, PSN: 3}, AETH: wire.AETH{Syndrome: wire.SyndromeACK(31)}})
+		s.good(4, 2)
+	}, []string{"LOSS-TIMEOUT"}, nil},
+	{"a FLUSH without permission", func(s *script) {
+		s.good(0, 1)
+		s.ab(wire.Packet{BTH: wire.BTH{Opcode: wire.RCFlush, PSN: 1}, FETH: wire.FETH{Placement: wire.FlushPersistent}, RETH: wire.RETH{VA: 0x1000, RKey: 7, Length: 8}})
+		s.ba(answer(1, wire.SyndromeNAK(wire.NAKRemoteAccessError)))
+	}, []string{"NAK-ACCESS"}, nil},
+	{"a FLUSH that the peer does not know", func(s *script) {
+		s.good(0, 1)
+		s.ab(wire.Packet{BTH: wire.BTH{Opcode: wire.RCFlush, PSN: 1}, FETH: wire.FETH{Placement: wire.FlushPersistent}, RETH: wire.RETH{VA: 0x1000, RKey: 7, Length: 8}})
+		s.ba(answer(1, wire.SyndromeNAK(wire.NAKInvalidRequest)))
+	}, []string{"NAK-INVALID"}, nil},
 	{"a hole of the capture", func(s *script) {
 		s.good(0, 5)
 		s.good(8, 5)

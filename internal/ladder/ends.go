@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/adverb-rdma/adverb/internal/capture"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
@@ -138,7 +139,7 @@ func (e *ends) name() {
 		end := &e.ladder.Ends[i]
 		name := "unknown address"
 		if end.Addr.IsValid() {
-			name = end.Addr.Unmap().String()
+			name = capture.AddrString(end.Addr)
 		}
 		switch {
 		case end.QPN == noQPN:

@@ -110,7 +110,7 @@ func (f *follower) packet(i int, r *record) {
 func (f *follower) request(i int, r *record, s *stream) {
 	defer func() { s.sent[r.PSN], s.last = i, r.At }()
 	takes := 0 // PSNs beyond the first
-	if r.Opcode == wire.RCRDMAReadRequest && r.message > 0 {
+	if r.Opcode.IsRead() && r.message > 0 {
 		takes = int(r.message-1) / minMTU
 	}
 	ahead := r.PSN.Diff(s.next)

@@ -642,3 +642,32 @@ func TestTrains(t *testing.T) {
 		t.Errorf("the page has no %s: the finding is not at the packet of its frame that was lost", want)
 	}
 }
+
+// The operations of newer annexes have words of their own.
+func TestNewOperations(t *testing.T) {
+	c := newTape()
+	flush := wire.Packet{BTH: wire.BTH{Opcode: wire.RCFlush, DestQP: qpB, PSN: 1}, FETH: wire.FETH{Placement: wire.FlushPersistent}, RETH: wire.RETH{VA: 0x1000, RKey: 0x99, Length: 64}}
+	all := flush
+	all.PSN, all.FETH = 2, wire.FETH{Placement: wire.FlushGlobal, Selectivity: wire.FlushMR}
+	atomic := wire.Packet{BTH: wire.BTH{Opcode: wire.RCAtomicWrite, DestQP: qpB, PSN: 3}, RETH: wire.RETH{VA: 0x1008, RKey: 0x99, Length: 8}, Payload: make([]byte, 8)}
+	add := wire.Packet{BTH: wire.BTH{Opcode: wire.XRC | wire.RCFetchAdd, DestQP: qpB, PSN: 4}, XRCETH: wire.XRCETH{SRQN: 7}, AtomicETH: wire.AtomicETH{VA: 0x1010, RKey: 0x99, SwapAdd: 5}}
+	read := wire.Packet{BTH: wire.BTH{Opcode: wire.XRC | wire.RCRDMAReadRequest, DestQP: qpB, PSN: 5}, XRCETH: wire.XRCETH{SRQN: 7}, RETH: wire.RETH{VA: 0x2000, RKey: 0x99, Length: 1024}}
+	after := add
+	after.PSN = 9 // the READ takes four PSNs of 256 bytes
+	want := []string{
+		"FLUSH, QP 0x000022, PSN 1, 64 bytes at 0x1000, rkey 0x00000099, to where it outlasts a loss of power",
+		"FLUSH, QP 0x000022, PSN 2, the whole region of rkey 0x00000099, to where all see it",
+		"ATOMIC_WRITE, QP 0x000022, PSN 3, 8 bytes, to 0x1008, rkey 0x00000099",
+		"XRC FETCH_ADD, QP 0x000022, PSN 4, to SRQ 0x000007, add 5, at 0x1010, rkey 0x00000099",
+		"XRC RDMA_READ_REQUEST, QP 0x000022, PSN 5, to SRQ 0x000007, 1024 bytes in all, from 0x2000, rkey 0x00000099",
+		"XRC FETCH_ADD, QP 0x000022, PSN 9, to SRQ 0x000007, add 5, at 0x1010, rkey 0x00000099",
+	}
+	for i, p := range []wire.Packet{flush, all, atomic, add, read, after} {
+		c.add(time.Duration(i)*us, addrA, addrB, p)
+	}
+	for i, r := range draw(t, ladder.Options{All: true}, c).Rows {
+		if r.Words() != want[i] || len(r.Marks) > 0 {
+			t.Errorf("%s, marks %v; want %s, and no mark", r.Words(), r.Marks, want[i])
+		}
+	}
+}

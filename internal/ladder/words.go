@@ -29,6 +29,11 @@ func (r *record) describe(p *wire.Packet) {
 	if set&wire.HeaderRETH != 0 {
 		r.message = p.RETH.Length
 		r.touches, r.va, r.rkey = true, p.RETH.VA, p.RETH.RKey
+	}
+	switch {
+	case set&wire.HeaderFETH != 0:
+		add("%s", flushed(p))
+	case set&wire.HeaderRETH != 0:
 		what := "to"
 		if p.Opcode.IsRead() {
 			what = "from"
@@ -41,7 +46,7 @@ func (r *record) describe(p *wire.Packet) {
 	if set&wire.HeaderAtomicETH != 0 {
 		a := &p.AtomicETH
 		r.touches, r.va, r.rkey, r.message = true, a.VA, a.RKey, atomicSize
-		if p.Opcode == wire.RCFetchAdd {
+		if p.Opcode&^wire.XRC == wire.RCFetchAdd {
 			add("add %d", a.SwapAdd)
 		} else {
 			add("if it is %d, then %d", a.Compare, a.SwapAdd)
@@ -74,6 +79,18 @@ func (r *record) describe(p *wire.Packet) {
 		add("adaptive routing")
 	}
 	r.Fields = strings.Join(words, ", ")
+}
+
+// flushed says what a FLUSH asks for.
+func flushed(p *wire.Packet) string {
+	how := "to where all see it"
+	if p.FETH.Placement&wire.FlushPersistent != 0 {
+		how = "to where it outlasts a loss of power"
+	}
+	if p.FETH.Selectivity == wire.FlushMR {
+		return fmt.Sprintf("the whole region of rkey 0x%08x, %s", p.RETH.RKey, how)
+	}
+	return fmt.Sprintf("%s at 0x%x, rkey 0x%08x, %s", count(int(p.RETH.Length), "byte"), p.RETH.VA, p.RETH.RKey, how)
 }
 
 // acknowledgement is an AETH in words.
