@@ -519,3 +519,31 @@ func BenchmarkFrame(b *testing.B) {
 		})
 	}
 }
+
+// A FLUSH is answered in any case, as a READ is: if its answer fails to come, it is open. How long it takes is no matter of
+// READs.
+func TestFlushOpen(t *testing.T) {
+	flush := func(psn wire.PSN) wire.Packet {
+		return wire.Packet{BTH: wire.BTH{Opcode: wire.RCFlush, PSN: psn}, FETH: wire.FETH{Placement: wire.FlushPersistent}, RETH: wire.RETH{VA: 0x1000, RKey: 7, Length: 8}}
+	}
+	done := func(psn wire.PSN) wire.Packet {
+		return wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAReadResponseOnly, PSN: psn}, AETH: wire.AETH{Syndrome: wire.SyndromeACK(31)}}
+	}
+	s := newScript()
+	for i := range wire.PSN(100) {
+		s.ab(flush(i))
+		if i%30 == 29 {
+			s.now += 20 * time.Millisecond
+		}
+		s.ba(done(i))
+	}
+	if r := s.report(diagnose.Options{}); len(idsOf(r.Notes)) > 0 || len(r.Findings) > 0 {
+		t.Errorf("FLUSHes of which some take long: %v, %v; want nothing", idsOf(r.Findings), idsOf(r.Notes))
+	}
+	s.ab(flush(100))
+	s.now += 10 * time.Second
+	s.put(append(ipv4(s.a, s.b, 0, 17, 1, 28), make([]byte, 28)...), 0) // the capture goes on
+	if got := idsOf(s.report(diagnose.Options{}).Findings); !slices.Equal(got, []string{"RC-DIED"}) {
+		t.Errorf("a FLUSH without an answer: %v, want RC-DIED", got)
+	}
+}

@@ -166,6 +166,7 @@ var scenarios = []struct {
 	{name: "one packet in fifty is lost", config: sim.Config{Loss: 0.02}, standard: true, run: long, want: map[string][]string{"sender": {"LOSS-NAK", "LOSS-TIMEOUT"}, "receiver": {"LOSS-ACK", "LOSS-NAK"}, "both": {"LOSS-ACK", "LOSS-NAK", "LOSS-PATH", "LOSS-TIMEOUT"}}},
 	{name: "one packet in fifty is damaged", config: sim.Config{Corrupt: 0.02}, standard: true, run: long, want: map[string][]string{"sender": {"ICRC-BAD", "LOSS-ACK", "LOSS-NAK", "LOSS-TIMEOUT"}, "receiver": {"ICRC-BAD", "LOSS-ACK", "LOSS-NAK"}, "both": {"ICRC-BAD", "LOSS-ACK", "LOSS-NAK", "LOSS-TIMEOUT"}}},
 	{name: "one packet in fifty comes twice", config: sim.Config{Duplicate: 0.02}, standard: true, run: long, want: map[string][]string{"": {"DUP"}}},
+	{name: "one packet in fifty is overtaken", config: sim.Config{Reorder: 0.02}, standard: true, run: long, want: map[string][]string{"sender": {"LOSS-NAK"}, "receiver": {"LOSS-NAK", "REORDER"}, "both": {"REORDER"}}},
 	{name: "1 ms of jitter, in order", config: sim.Config{Delay: time.Millisecond, Jitter: time.Millisecond}, standard: true, run: long, want: map[string][]string{"": {}}},
 	{name: "a bottleneck with a small buffer", standard: true, run: func(w *world) {
 		e := w.connect(rdmatest.Options{})
@@ -185,6 +186,12 @@ var scenarios = []struct {
 			e.x.Done()
 		}
 	}, want: map[string][]string{"": {"CNP"}}},
+	{name: "a slow link", config: sim.Config{Rate: 1e8}, standard: true, run: long},
+	{name: "a slow link that marks", config: sim.Config{Rate: 1e8, MarkCEAbove: 10000}, standard: true, run: func(w *world) {
+		e := w.connect(rdmatest.Options{Path: verbs.Path{TrafficClass: 2}})
+		e.traffic(10)
+	}, want: map[string][]string{"": {"CNP"}}},
+	{name: "a socket's receive buffer that is too small", config: sim.Config{QueueLen: 4, Delay: 50 * time.Microsecond}, standard: true, run: long, want: map[string][]string{"sender": {"LOSS-TIMEOUT"}, "receiver": {"LOSS-ACK"}, "both": {"LOSS-ACK", "LOSS-PATH"}}},
 	{name: "packets are spread over paths of different length", run: func(w *world) {
 		e := w.connect(rdmatest.Options{})
 		e.traffic(2)
@@ -253,6 +260,20 @@ var scenarios = []struct {
 		e.post(verbs.OpSend, 100)
 		e.x.Next()
 	}, want: map[string][]string{"": {"NAK-INVALID"}}},
+	{name: "a region that allows no WRITE", run: func(w *world) {
+		x, y := rdmatest.Connect(w.t, w.a, w.b, rdmatest.Options{})
+		e := ends{x, y, x.MR(regionSize), nil}
+		mr, err := y.PD.AllocMR(regionSize, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { mr.Close() })
+		e.dst = mr
+		e.post(verbs.OpRDMARead, 8)
+		e.x.Done()
+		e.post(verbs.OpRDMAWrite, 8)
+		e.x.Next()
+	}, want: map[string][]string{"": {"NAK-ACCESS"}}},
 	{name: "nobody listens", run: func(w *world) {
 		l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{w.b}}).Listen(netip.AddrPortFrom(w.addrB, 0)) // on another port
 		if err != nil {
