@@ -47,7 +47,10 @@ func writeDocument() string {
 	for _, k := range meaning.Kinds {
 		fmt.Fprintf(&b, "\n## %s\n", k.Title)
 		if tabular[k.Kind] {
-			writeTable(&b, k.Kind)
+			if k.Rule != "" {
+				b.WriteString("\n" + meaning.Wrap(k.Rule, columns, "", ""))
+			}
+			writeTable(&b, k.Kind, k.Rule == "")
 			continue
 		}
 		for _, e := range meaning.Of(k.Kind) {
@@ -75,13 +78,16 @@ func anchor(k meaning.KindDesc) string {
 	return strings.ReplaceAll(s, " ", "-")
 }
 
-func writeTable(b *strings.Builder, kind meaning.Kind) {
+func writeTable(b *strings.Builder, kind meaning.Kind, meanings bool) {
 	entries := meaning.Of(kind)
 	if d := entries[0].Drawing; kind == meaning.KindAETH {
 		b.WriteString("\n```\n" + d + "\n```\n")
 	}
 	numbers := entries[0].Number >= 0
 	head, rule := "| name | meaning |", "|---|---|"
+	if !meanings {
+		head, rule = "| time |", "|---|"
+	}
 	if numbers {
 		head, rule = "| number "+head, "|---"+rule
 	}
@@ -106,6 +112,10 @@ func writeTable(b *strings.Builder, kind meaning.Kind) {
 		}
 		if numbers {
 			fmt.Fprintf(b, "| %s ", e.Digits())
+		}
+		if !meanings {
+			fmt.Fprintf(b, "| %s |\n", name)
+			continue
 		}
 		fmt.Fprintf(b, "| %s | %s |\n", name, text)
 	}

@@ -34,30 +34,35 @@ type KindDesc struct {
 	Kind    Kind   `json:"kind"`
 	Title   string `json:"title"`
 	Example string `json:"example"` // words for adverb explain
+
+	// Rule is what all entries say, each with a time of its own: a list needs no more than their numbers and names.
+	Rule string `json:"rule,omitempty"`
 }
 
 // Kinds are all kinds, in the order of lists and documents.
 var Kinds = []KindDesc{
-	{KindStatus, "Statuses of work completions (enum ibv_wc_status)", "status 12"},
-	{KindVendor, "Vendor codes of failed completions (vendor_err), of mlx5", "vendor 0x81"},
-	{KindSyndrome, "Syndromes of error CQEs of mlx5", "synd 0x15"},
-	{KindErrno, "Errors of calls, by call and errno", "ibv_modify_qp RTR 110"},
-	{KindReject, "Reasons of rejected connections (REJ)", "reject 28"},
-	{KindCMEvent, "Events of the connection manager (enum rdma_cm_event_type)", "RDMA_CM_EVENT_UNREACHABLE"},
-	{KindSIDR, "Statuses of answers to service lookups (SIDR_REP)", "sidr 1"},
-	{KindEvent, "Asynchronous events (enum ibv_event_type)", "event 10"},
-	{KindNAK, "Codes of NAKs", "nak 2"},
-	{KindAETH, "First bytes of an AETH (syndromes of acknowledgements)", "aeth 0x62"},
-	{KindRNR, "RNR timer codes (min_rnr_timer)", "rnr-timer 12"},
-	{KindTimeout, "ACK timeout codes (timeout of a QP)", "timeout 14"},
-	{KindSetting, "Attributes that programs choose", "rnr_retry"},
-	{KindMTU, "Path MTU codes (enum ibv_mtu)", "mtu 5"},
-	{KindGID, "Types of GIDs", "gid 2"},
-	{KindQPState, "States of a QP (enum ibv_qp_state)", "qp-state 6"},
-	{KindPort, "States of a port (enum ibv_port_state)", "port 1"},
-	{KindCounter, "Counters of rdma statistic, of sysfs and of adverb stat", "out_of_sequence"},
-	{KindOpcode, "BTH opcodes", "opcode 0x0a"},
-	{KindHeader, "Headers, with their bits", "BTH"},
+	{Kind: KindStatus, Title: "Statuses of work completions (enum ibv_wc_status)", Example: "status 12"},
+	{Kind: KindVendor, Title: "Vendor codes of failed completions (vendor_err), of mlx5", Example: "vendor 0x81"},
+	{Kind: KindSyndrome, Title: "Syndromes of error CQEs of mlx5", Example: "synd 0x15"},
+	{Kind: KindErrno, Title: "Errors of calls, by call and errno", Example: "ibv_modify_qp RTR 110"},
+	{Kind: KindReject, Title: "Reasons of rejected connections (REJ)", Example: "reject 28"},
+	{Kind: KindCMEvent, Title: "Events of the connection manager (enum rdma_cm_event_type)", Example: "RDMA_CM_EVENT_UNREACHABLE"},
+	{Kind: KindSIDR, Title: "Statuses of answers to service lookups (SIDR_REP)", Example: "sidr 1"},
+	{Kind: KindEvent, Title: "Asynchronous events (enum ibv_event_type)", Example: "event 10"},
+	{Kind: KindNAK, Title: "Codes of NAKs", Example: "nak 2"},
+	{Kind: KindAETH, Title: "First bytes of an AETH (syndromes of acknowledgements)", Example: "aeth 0x62"},
+	{Kind: KindRNR, Title: "RNR timer codes (min_rnr_timer)", Example: "rnr-timer 12",
+		Rule: "After an RNR NAK the requester waits so long at least. The responder's min_rnr_timer has the code. 0 is the longest time, not the shortest."},
+	{Kind: KindTimeout, Title: "ACK timeout codes (timeout of a QP)", Example: "timeout 14",
+		Rule: "The time is 4.096 µs × 2^code. A requester without an answer sends again after that to four times that; cards wait longer, and have a least time. 0 waits without end, so that a packet lost at the end of a message hangs the QP."},
+	{Kind: KindSetting, Title: "Attributes that programs choose", Example: "rnr_retry"},
+	{Kind: KindMTU, Title: "Path MTU codes (enum ibv_mtu)", Example: "mtu 5"},
+	{Kind: KindGID, Title: "Types of GIDs", Example: "gid 2"},
+	{Kind: KindQPState, Title: "States of a QP (enum ibv_qp_state)", Example: "qp-state 6"},
+	{Kind: KindPort, Title: "States of a port (enum ibv_port_state)", Example: "port 1"},
+	{Kind: KindCounter, Title: "Counters of rdma statistic, of sysfs and of adverb stat", Example: "out_of_sequence"},
+	{Kind: KindOpcode, Title: "BTH opcodes", Example: "opcode 0x0a"},
+	{Kind: KindHeader, Title: "Headers, with their bits", Example: "BTH"},
 }
 
 // Entry is the meaning of one number or name.

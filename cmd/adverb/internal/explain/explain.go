@@ -159,10 +159,29 @@ func listKind(inv *cli.Invocation, json bool, kind meaning.KindDesc) int {
 		inv.Printf("\n")
 	}
 	inv.Printf("%s:\n\n", kind.Title)
+	if kind.Rule != "" {
+		inv.Printf("%s\n%s", meaning.Wrap(kind.Rule, width, "  ", "  "), table(entries))
+		return cli.ExitOK
+	}
 	for i := range entries {
 		inv.Printf("  %s\n", line(&entries[i]))
 	}
 	return cli.ExitOK
+}
+
+// table has the numbers and names of entries, in columns that are read downward.
+func table(entries []meaning.Entry) string {
+	const columns = 4
+	rows := (len(entries) + columns - 1) / columns
+	var b strings.Builder
+	for r := range rows {
+		var line strings.Builder
+		for i := r; i < len(entries); i += rows {
+			fmt.Fprintf(&line, "  %4s  %-10s", entries[i].Digits(), entries[i].Name)
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	return b.String()
 }
 
 // line is an entry in one line.

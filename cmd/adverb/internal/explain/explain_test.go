@@ -27,7 +27,7 @@ func TestCommand(t *testing.T) {
 		{[]string{"00000000 00008813 08006214 0000f6d2"}, 0, []string{"status 10: ", "Here: the dump is an error CQE of a send work request: syndrome 0x13, vendor_err 0x88, QP\n  0x006214, WQE counter 0, ", "opcode RDMA_WRITE."}, ""},
 		{[]string{"BTH"}, 0, []string{"header: BTH", "+-----", "destination QP"}, ""},
 		{[]string{"mtu"}, 0, []string{"Path MTU codes", "  mtu 1: MTU_256: a packet has 256 bytes"}, ""},
-		{[]string{"timeout"}, 0, []string{"setting: timeout", "ACK timeout codes", "timeout 14: 67.11ms"}, ""},
+		{[]string{"timeout"}, 0, []string{"setting: timeout", "ACK timeout codes", "The time is 4.096 µs × 2^code.", "     6  262.1µs       14  67.11ms       22  17.18s        30  1h13m18s\n"}, ""},
 		{[]string{"retry_ecx_err"}, 1, nil, "adverb: explain \"retry_ecx_err\": nothing is known about it; near are retry_exc_err; \"adverb explain\" lists the kinds\n"},
 		{[]string{strings.Repeat("x ", 100)}, 1, nil, "…\": nothing is known about it; "},
 		{[]string{"--unknown"}, 2, []string{"Usage: adverb explain [--json] [<word>... | -]"}, "unrecognized option '--unknown'"},
