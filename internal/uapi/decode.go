@@ -3,16 +3,33 @@ package uapi
 import (
 	"encoding/binary"
 	"fmt"
+	"reflect"
+	"unsafe"
 )
 
 // native is the byte order of the ABI's numbers.
 var native = binary.NativeEndian
+
+// memory returns the memory of a structure of this package, to which v points, if that is what the ABI has: neither has gaps.
+// The connection manager's structures have hundreds of bytes, and encoding/binary goes through them byte by byte. A structure
+// has numbers alone, and each field has a name, as TestCopied finds out: so each byte may have each value.
+func memory(v reflect.Value) (b []byte, ok bool) {
+	size := int(v.Type().Elem().Size())
+	if size != binary.Size(v.Interface()) {
+		return nil, false
+	}
+	return unsafe.Slice((*byte)(v.UnsafePointer()), size), true
+}
 
 // Decode fills v, a pointer to a structure of this package, from the beginning of b. It fails if b is shorter than the
 // structure.
 func Decode(b []byte, v any) error {
 	if size := binary.Size(v); len(b) < size {
 		return fmt.Errorf("decode %T: it takes %d bytes, and %d came", v, size, len(b))
+	}
+	if m, ok := memory(reflect.ValueOf(v)); ok {
+		copy(m, b)
+		return nil
 	}
 	_, err := binary.Decode(b, native, v)
 	return err
@@ -26,12 +43,16 @@ func DecodePrefix(b []byte, least int, v any) error {
 	}
 	whole := make([]byte, binary.Size(v))
 	copy(whole, b)
-	_, err := binary.Decode(whole, native, v)
-	return err
+	return Decode(whole, v)
 }
 
 // Append appends v, a structure of this package.
 func Append(b []byte, v any) []byte {
+	p := reflect.New(reflect.TypeOf(v))
+	p.Elem().Set(reflect.ValueOf(v))
+	if m, ok := memory(p); ok {
+		return append(b, m...)
+	}
 	b, err := binary.Append(b, native, v)
 	if err != nil {
 		panic(err) // v is no structure of fixed size
