@@ -101,9 +101,6 @@ func runNative(t *testing.T, l *Lab, programs []softProgram) {
 				if v6 && program.name == "mckey" {
 					s.leftOut = noIPv6Groups
 				}
-				if s.bySiw() && program.name == "cmatose" && server == "adverb" {
-					s.leftOut = "its server sends first, and siw's client overlooks what comes right behind the MPA reply"
-				}
 				s.run(t, func(ctx context.Context, t *testing.T, l *Lab) { program.run(ctx, t, l, s) })
 			}
 		}

@@ -17,6 +17,15 @@ func (q *QP) Wake() {
 	}
 }
 
+// Speak has a responder send though its initiator has sent nothing. RFC 5044 has the initiator speak first, so that no FPDU
+// comes before the initiator is ready. An initiator that has agreed to say so will. Others, as Linux's siw, say nothing before
+// their program does, which may wait for this end's. After a while they are ready.
+func (q *QP) Speak() {
+	if q.terms.RTR == 0 {
+		q.tx.waits = false
+	}
+}
+
 // asks reports whether a READ of no bytes is due: the last message of a connection that ends in order. The answer says
 // that the peer has taken all that was sent, and that all that the peer had sent before is done at the peer. siw fails
 // a message whose end is on the way when the stream ends, though all of it has arrived. A peer that answers no READs

@@ -300,7 +300,7 @@ func TestTerminates(t *testing.T) {
 }
 
 // TestSpeaksFirst checks RFC 5044: a responder sends nothing before the initiator has; and RFC 6581: the
-// initiator's empty message comes without a work request.
+// initiator's empty message comes without a work request. An initiator that has not agreed to send one is ready after a while.
 func TestSpeaksFirst(t *testing.T) {
 	for _, rtr := range []mpa.RTR{0, mpa.RTRWrite, mpa.RTRRead, mpa.RTRFPDU} {
 		a, b := newPair(t, deep, deep, rtr)
@@ -320,6 +320,7 @@ func TestSpeaksFirst(t *testing.T) {
 			runAll(a, b)
 			a.success(4, 1)
 			b.success(3, 2)
+			speaks(t)
 			continue
 		}
 		runAll(a, b)
@@ -334,6 +335,19 @@ func TestSpeaksFirst(t *testing.T) {
 		runAll(a, b)
 		a.success(6, 7)
 		b.success(5)
+	}
+}
+
+// speaks checks that a responder may speak first when told, and not to an initiator that is to say when it is ready.
+func speaks(t *testing.T) {
+	for _, rtr := range []mpa.RTR{0, mpa.RTRWrite} {
+		a, b := newPair(t, deep, deep, rtr)
+		a.recv(1)
+		b.post(verbs.SendWR{ID: 2, Op: verbs.OpSend})
+		b.q.Speak()
+		if spoke := b.transmit(1 << 20); spoke != (rtr == 0) {
+			t.Errorf("RTR %d: the responder has spoken first: %v", rtr, spoke)
+		}
 	}
 }
 

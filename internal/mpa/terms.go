@@ -21,7 +21,7 @@ type Terms struct {
 	// MarkersIn says that the peer sends markers, and MarkersOut that it wants to have them.
 	MarkersIn, MarkersOut bool
 	// RTR is the message that the initiator sends first, or 0. Without one the responder waits all the
-	// same until something has come: RFC 5044 has the initiator speak first.
+	// same until something has come, or for a while: RFC 5044 has the initiator speak first.
 	RTR RTR
 	// PeerIRD and PeerORD are the peer's values, for the program. Without the enhanced set-up the
 	// peer names none, and they are -1.

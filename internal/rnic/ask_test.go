@@ -39,11 +39,17 @@ func (h halfClosed) over() bool {
 // bareInitiator connects a QP, as initiator, with a peer that the test is.
 func bareInitiator(t *testing.T) (*end, halfClosed, net.Conn) {
 	t.Helper()
+	terms, _ := agree(t, deep, deep, nil)
+	return bare(t, terms)
+}
+
+// bare connects a QP with a peer that the test is.
+func bare(t *testing.T, terms mpa.Terms) (*end, halfClosed, net.Conn) {
+	t.Helper()
 	e := newEnd(t, newDevice(t))
 	ours, theirs := net.Pipe()
 	t.Cleanup(func() { theirs.Close() })
 	h := halfClosed{ours, make(chan struct{})}
-	terms, _ := agree(t, deep, deep, nil)
 	e.attach(h, terms)
 	return e, h, theirs
 }
@@ -108,6 +114,27 @@ func TestWake(t *testing.T) {
 			wantQuiet(t, peer)
 		})
 	}
+}
+
+// siw's initiator says nothing before its program does, which may wait for this end's.
+func TestSpeak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, _, peer := bare(t, mpa.Terms{IRD: 1, ORD: 1})
+		began := time.Now()
+		e.send(verbs.SendWR{ID: 1, Op: verbs.OpSend, Flags: signaled})
+		h, _ := nextFPDU(t, peer)
+		if took := time.Since(began); h.Op != iwarp.Send || took != speakTime {
+			t.Errorf("after %v: got %v, want a SEND after %v", took, h.Op, speakTime)
+		}
+		e.done()
+		e.send(verbs.SendWR{ID: 2, Op: verbs.OpSend, Flags: signaled})
+		nextFPDU(t, peer)
+		if took := time.Since(began); took != speakTime {
+			t.Errorf("the next SEND comes after %v, want it at once", took)
+		}
+		e.done()
+		wantQuiet(t, peer)
+	})
 }
 
 // Messages that the peer has sent before the end of a connection arrive before the end, and the peer's program has

@@ -35,6 +35,8 @@ const (
 	// An initiator whose peer says nothing wakes it after wakeTime, and wakes times in all, each after twice the time.
 	wakeTime = 100 * time.Millisecond
 	wakes    = 6
+	// A responder whose initiator has not said that it is ready takes it for ready after speakTime.
+	speakTime = time.Second
 )
 
 // errAgain is the error of a socket that has no bytes, or takes none, at the moment.
@@ -71,8 +73,8 @@ type stream struct {
 	quiet   bool        // nothing can come any more
 	linger  *time.Timer
 	until   time.Time   // the end of lingering
-	waker   *time.Timer // or nil, once the peer has spoken
-	woken   int         // how often it has fired
+	waker   *time.Timer // runs wake, or speak; nil once the peer has spoken
+	woken   int         // how often wake has run
 
 	keepAliveConn keepAliveConn // or nil, where the connection is not TCP's
 	local, remote net.Addr      // for the log
@@ -120,7 +122,8 @@ func (q *qp) attach(conn net.Conn, terms mpa.Terms, early []byte, ended func(err
 	return nil
 }
 
-// begin has the stream read, from the bytes on that came behind the MPA frame. An initiator also wakes a silent peer.
+// begin has the stream read, from the bytes on that came behind the MPA frame. An initiator also wakes a silent peer, and a
+// responder speaks to one in the end.
 func (s *stream) begin(early []byte, initiator bool) {
 	s.logMade()
 	s.beginKeepAlive()
@@ -136,6 +139,8 @@ func (s *stream) begin(early []byte, initiator bool) {
 	s.sock.start()
 	if initiator {
 		s.waker = time.AfterFunc(wakeTime, s.wake)
+	} else {
+		s.waker = time.AfterFunc(speakTime, s.speak)
 	}
 }
 
@@ -154,6 +159,19 @@ func (s *stream) wake() {
 		q.t.Wake()
 		q.pump()
 	}
+}
+
+// speak has a responder send though the peer has sent nothing.
+func (s *stream) speak() {
+	q := s.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s.waker == nil || q.s != s {
+		return
+	}
+	s.waker = nil
+	q.t.Speak()
+	q.pump()
 }
 
 // heard ends the waking.
