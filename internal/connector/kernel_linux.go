@@ -32,6 +32,7 @@ type kernelConnector struct {
 	guid    verbs.GUID
 	iwarp   bool
 	watcher Watcher
+	gone    sync.Once // the watcher has heard
 	file    *os.File
 	raw     syscall.RawConn
 	ended   chan struct{}
@@ -121,12 +122,12 @@ func (c *kernelConnector) run() {
 			return err != unix.EAGAIN
 		})
 		switch {
-		case again != nil: // closed
+		case again != nil, errors.Is(err, os.ErrClosed): // by Close, the latter during the call
 			return
 		case err == unix.EINTR:
 			continue
 		case err != nil:
-			c.watcher.Gone(verbs.Errorf(syscall.ENODEV, "wait for events of the kernel's connection manager: %w", err))
+			c.failed("wait for events of the kernel's connection manager: %w", err)
 			return
 		}
 		c.dispatch(&ev)
@@ -147,10 +148,15 @@ func (c *kernelConnector) dispatch(ev *uapi.CMEventResp) {
 			c.destroy(ev.ID)
 		}
 	case ev.Event == uapi.CMEventDeviceRemoval:
-		c.watcher.Gone(verbs.Errorf(syscall.ENODEV, "device %s is gone", c.dev.Name()))
+		c.failed("device %s is gone", c.dev.Name())
 	default:
 		handle(ev)
 	}
+}
+
+// failed tells the watcher, once, that the device has failed. The kernel says so to each ID.
+func (c *kernelConnector) failed(format string, args ...any) {
+	c.gone.Do(func() { c.watcher.Gone(verbs.Errorf(syscall.ENODEV, format, args...)) })
 }
 
 // responses are the places where the kernel puts responses. They are of the heap: memory of a goroutine's stack may move.
@@ -176,8 +182,8 @@ func (c *kernelConnector) call(number uint32, arg func(at uint64) any, resp any)
 	body := uapi.Append(nil, arg(uint64(uintptr(unsafe.Pointer(buf)))))
 	b := append(uapi.Append(nil, uapi.CMHeader{Cmd: number, In: uint16(len(body)), Out: uint16(size)}), body...)
 	var err error
-	if closed := c.raw.Control(func(fd uintptr) { err = command(int(fd), b) }); closed != nil {
-		return closed
+	if c.raw.Control(func(fd uintptr) { err = command(int(fd), b) }) != nil {
+		return os.ErrClosed
 	}
 	if err != nil || resp == nil {
 		return err
