@@ -199,6 +199,28 @@ func TestNoNeighbor(t *testing.T) {
 	}
 }
 
+// TestGroupLoopbackDown: a datagram to a group counts once, by the frame that the network gets. The copy for this host is no
+// other, and an error where it cannot go.
+func TestGroupLoopbackDown(t *testing.T) {
+	a, _ := twoHosts(t)
+	l := a.open(t, "w0", "10.93.0.1")
+	d := link.Datagram{Src: l.Source(0), Dst: netip.AddrPortFrom(link.V1(netip.MustParseAddr("239.1.2.3")), link.PortV1), Payload: make([]byte, 64)}
+	for i, down := range []string{"", "lo", "w0"} {
+		if down != "" {
+			a.IP(t, "link set "+down+" down")
+		}
+		before := l.Stats()
+		if err := l.Send([]link.Datagram{d}); err != nil {
+			t.Fatal(err)
+		}
+		after := l.Stats()
+		sent, bytes, errs := after.Sent-before.Sent, after.SentBytes-before.SentBytes, after.SendErrors-before.SendErrors
+		if want := []uint64{1, 1, 0}[i]; sent != want || bytes != want*64 || errs != uint64(i) {
+			t.Errorf("down: %q: %d sent, %d bytes, %d errors; want %d, %d, %d", down, sent, bytes, errs, want, want*64, i)
+		}
+	}
+}
+
 // TestPermission: without privileges the error names what is missing.
 func TestPermission(t *testing.T) {
 	done := make(chan struct{})

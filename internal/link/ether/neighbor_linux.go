@@ -110,7 +110,7 @@ func (s *sender) ask(n *neighbor) {
 	}
 	for i := range waiting {
 		if found {
-			s.prepare(&waiting[i], index, mac)
+			s.prepare(&waiting[i], index, mac, false)
 		} else {
 			s.lost(&waiting[i], 1, errNoNeighbor)
 		}

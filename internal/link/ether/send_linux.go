@@ -35,6 +35,7 @@ type sender struct {
 	iovecs    [sendSlots][2]unix.Iovec
 	names     [sendSlots]unix.RawSockaddrLinklayer
 	headers   [sendSlots][link.GRHSize]byte
+	second    [sendSlots]bool
 	neighbors neighbors
 
 	sent, bytes, errors uint64
@@ -111,13 +112,9 @@ func (s *sender) route(now time.Time, d *link.Datagram) {
 	dst := d.Dst.Addr()
 	if dst.IsMulticast() {
 		mac, _ := link.MACOf(dst)
-		s.prepare(d, s.l.index, mac)
+		s.prepare(d, s.l.index, mac, false)
 		if s.l.index != s.l.loopback {
-			s.flush()
-			s.prepare(d, s.l.loopback, mac)
-			s.flush()
-			s.sent--
-			s.bytes -= uint64(len(d.Payload))
+			s.prepare(d, s.l.loopback, mac, true)
 		}
 		return
 	}
@@ -126,7 +123,7 @@ func (s *sender) route(now time.Time, d *link.Datagram) {
 		return // it was lost, or waits for its neighbor
 	}
 	if n.found {
-		s.prepare(d, n.index, n.mac)
+		s.prepare(d, n.index, n.mac, false)
 		return
 	}
 	if len(n.waiting) >= maxWaiting {
@@ -138,8 +135,8 @@ func (s *sender) route(now time.Time, d *link.Datagram) {
 	n.waiting = append(n.waiting, waits)
 }
 
-// prepare makes d the next message of the system call.
-func (s *sender) prepare(d *link.Datagram, index int, mac [6]byte) {
+// prepare makes d the next message of the system call. A second message of one datagram does not count as sent.
+func (s *sender) prepare(d *link.Datagram, index int, mac [6]byte, second bool) {
 	if s.n == sendSlots {
 		s.flush()
 	}
@@ -151,6 +148,7 @@ func (s *sender) prepare(d *link.Datagram, index int, mac [6]byte) {
 	s.iovecs[i][1].SetLen(len(d.Payload))
 	s.names[i].Ifindex = int32(index)
 	copy(s.names[i].Addr[:], mac[:])
+	s.second[i] = second
 	s.n++
 }
 
@@ -161,8 +159,10 @@ func (s *sender) flush() {
 		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.messages[i])), uintptr(s.n-i), unix.MSG_DONTWAIT, 0, 0)
 		if errno == 0 && n > 0 {
 			for range n {
-				s.sent++
-				s.bytes += uint64(s.iovecs[i][1].Len)
+				if !s.second[i] {
+					s.sent++
+					s.bytes += uint64(s.iovecs[i][1].Len)
+				}
 				i++
 			}
 			attempts = 0
