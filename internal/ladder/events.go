@@ -16,14 +16,18 @@ type event struct {
 	file int
 }
 
-// maxEvents bounds the memory of events.
-const maxEvents = 2 * maxPackets
+// Bounds on the memory of events.
+const (
+	maxEvents     = 2 * maxPackets
+	maxEventWords = 128 << 20 // bytes of the words of all
+)
 
 func (c *Collector) addEvent(file int, e journal.Event) {
-	if len(c.events) == maxEvents {
+	if len(c.events) == maxEvents || c.eventWords+len(e.Words) > maxEventWords {
 		c.eventsLeft++
 		return
 	}
+	c.eventWords += len(e.Words)
 	c.events = append(c.events, event{e, file})
 }
 
@@ -76,12 +80,16 @@ func (c *Collector) eventRecords(s *resolved, regions []packedRegion) (list []*r
 		return nil
 	}
 	h := c.newHomes(s)
+	regionEnds := map[uint32]int{} // by rkey
+	for i := range slices.Backward(regions) {
+		regionEnds[regions[i].rkey] = regions[i].End
+	}
 	for i := range c.events {
 		e := &c.events[i]
 		var end int
 		var ok bool
 		if e.Kind == journal.KindRegion {
-			end, ok = regionEnd(regions, e.Key)
+			end, ok = regionEnds[e.Key]
 		} else {
 			end, ok = h.end(e.file, e.QPN)
 		}
@@ -99,21 +107,21 @@ func (c *Collector) eventRecords(s *resolved, regions []packedRegion) (list []*r
 	return list
 }
 
-func regionEnd(regions []packedRegion, rkey uint32) (int, bool) {
-	for i := range regions {
-		if regions[i].rkey == rkey {
-			return regions[i].End, true
-		}
-	}
-	return 0, false
-}
+// maxRegistrations is how many regions of one rkey are looked at. Devices choose rkeys by chance, so more are few.
+const maxRegistrations = 64
 
 // extend gives the regions that were registered their whole range.
 func (c *Collector) extend(regions []packedRegion) {
+	registered := map[uint32][]*event{} // by rkey
+	for i := range c.events {
+		if e := &c.events[i]; e.Kind == journal.KindRegion && len(registered[e.Key]) < maxRegistrations {
+			registered[e.Key] = append(registered[e.Key], e)
+		}
+	}
 	for i := range regions {
 		r := &regions[i]
-		for k := range c.events {
-			if e := &c.events[k]; e.Kind == journal.KindRegion && e.Key == r.rkey && e.ID <= r.base && r.base-e.ID < e.Len {
+		for _, e := range registered[r.rkey] {
+			if e.ID <= r.base && r.base-e.ID < e.Len {
 				r.base, r.Size = e.ID, e.Len
 			}
 		}

@@ -3,6 +3,7 @@ package ladder_test
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"flag"
@@ -586,6 +587,7 @@ func FuzzLadder(f *testing.F) {
 		}
 		f.Add(b[:min(len(b), 4000)], true)
 	}
+	f.Add(recorded(f), false)
 	f.Fuzz(func(t *testing.T, file []byte, twice bool) {
 		c := ladder.NewCollector()
 		_ = c.Read(bytes.NewReader(file))
@@ -594,6 +596,13 @@ func FuzzLadder(f *testing.F) {
 		}
 		text, svg := texts(t, c.Ladder(ladder.Options{}), string(file[:min(len(file), 20)]))
 		checkDrawing(t, "fuzz", text, svg)
+		if err := c.HTML(io.Discard, "fuzz", ladder.Options{}, ladder.Diagnosis{}); err != nil {
+			t.Error(err)
+		}
+		var trace bytes.Buffer
+		if err := c.Perfetto(&trace, ladder.Options{}); err != nil || !json.Valid(trace.Bytes()) {
+			t.Errorf("a trace that is no JSON, %v: %s", err, &trace)
+		}
 	})
 }
 

@@ -19,7 +19,7 @@ import (
 
 // recorded is a capture of both ends, by two devices on a simulated network: a SEND and its answer, with the work
 // requests, and a second SEND that fails.
-func recorded(t *testing.T) []byte {
+func recorded(t testing.TB) []byte {
 	t.Helper()
 	var file bytes.Buffer
 	now := time.Unix(1_700_000_000, 0)

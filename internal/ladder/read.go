@@ -57,7 +57,8 @@ type Collector struct {
 	trains  int
 	events  []event
 
-	eventsLeft int // beyond maxEvents
+	eventWords int // bytes of the events' words
+	eventsLeft int // beyond maxEvents or maxEventWords
 	cut        []error
 }
 
@@ -183,7 +184,7 @@ func (c *Collector) notes() (list []string) {
 		list = append(list, fmt.Sprintf("%s without a RoCE packet %s not drawn.", count(other, "frame"), are(other)))
 	}
 	if c.eventsLeft > 0 {
-		list = append(list, fmt.Sprintf("The first %d records of devices were read, and %d more left out.", maxEvents, c.eventsLeft))
+		list = append(list, fmt.Sprintf("The first %d records of devices were read, and %d more left out.", len(c.events), c.eventsLeft))
 	}
 	for range c.cut {
 		list = append(list, "A capture ends in the middle of a frame.")
