@@ -155,7 +155,10 @@ func TestCheckLoads(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", text, err, want)
 		}
 	}
-	for css, ok := range map[string]bool{"@import 'x'": false, "a{b:url(https://x)}": false, "a{b:url('x')}": false, "a{b:url(#x)}": true, "a{}": true} {
+	for css, ok := range map[string]bool{
+		"@import 'x'": false, "a{b:url(https://x)}": false, "a{b:url('x')}": false, "a{b:url(dots.png)}": false, "a{b:url(#x)} c{d:url(x)}": false,
+		"a{b:url(#x)}": true, "a{b:url( \"data:,x\")}": true, "a{}": true,
+	} {
 		if err := errors.Join(check(map[string][]byte{"x.css": []byte(css)})...); (err == nil) != ok {
 			t.Errorf("%s: got %v", css, err)
 		}
