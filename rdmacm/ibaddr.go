@@ -106,8 +106,13 @@ func (id *ID) ResolveIB(src, dst IBAddr) error {
 	case id.state == stateBound && src != (IBAddr{}):
 		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "a source address for an ID that is bound already"))
 	}
-	from := netip.AddrPort{}
+	from, before := netip.AddrPort{}, id.family
 	if id.state == stateIdle {
+		defer func() {
+			if id.state == stateIdle { // no way was found, and the program may look for another address
+				id.family = before
+			}
+		}()
 		id.beIB(src.Service)
 		if src != (IBAddr{}) {
 			from = netip.AddrPortFrom(gidAddr(src.GID), uint16(src.Service))

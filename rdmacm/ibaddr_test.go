@@ -121,6 +121,35 @@ func TestIBAddrErrors(t *testing.T) {
 	}
 }
 
+// TestIBAddrNotFound: an ID that has found no way to a GID is as it was, and may look for an IP address.
+func TestIBAddrNotFound(t *testing.T) {
+	p := newPair(t)
+	ch := rdmacm.NewEventChannel(p.a)
+	id, err := rdmacm.NewID(ch, rdmacm.PortSpaceTCP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer id.Close()
+	from := rdmacm.IBAddr{GID: verbs.GID{0: 0xfe, 1: 0x80, 15: 9}} // a stranger's
+	for _, step := range []struct {
+		do   func() error
+		want rdmacm.EventType
+	}{
+		{func() error { return id.ResolveIB(from, ibAddr(t, p.b, 1)) }, rdmacm.EventAddrError},
+		{func() error { return id.ResolveAddr(netip.AddrPort{}, addr(t, p.b, false, 1)) }, rdmacm.EventAddrResolved},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if ev, err := ch.Next(patience(t)); err != nil || ev.Type != step.want {
+			t.Fatalf("event %v, %v, %v; want %v", ev.Type, ev.Err, err, step.want)
+		}
+	}
+	if got := id.RemoteIB(); got.Service != rdmacm.PortSpaceTCP.Service(1) {
+		t.Errorf("the peer is %v, want that of port 1", got)
+	}
+}
+
 func pathErr(_ rdmacm.PathRecord, err error) error { return err }
 
 // TestPath tells the path, and takes one of the program's.
