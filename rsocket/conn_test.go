@@ -548,6 +548,33 @@ func TestWriteAt(t *testing.T) {
 	}
 }
 
+// WriteAt with no bytes looks after the connection of a program that watches its memory.
+func TestWriteAtNothing(t *testing.T) {
+	x, y := newPair(t, rsocket.Config{Maps: 1})
+	if n, err := x.WriteAt(nil, 0); n != 0 || err != nil { // though nothing is mapped
+		t.Errorf("no bytes: %d, %v, want no error", n, err)
+	}
+	if err := x.SetWriteDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.WriteAt(nil, 0); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after the deadline: %v, want %v", err, os.ErrDeadlineExceeded)
+	}
+	if err := x.SetWriteDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := y.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for limit := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(limit); {
+		_, err = x.WriteAt(nil, 0)
+	}
+	if !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("after the peer has closed: %v, want %v", err, syscall.EPIPE)
+	}
+}
+
 // The stream leaves alone where the mappings stand. Memory that is mapped no more can be written no more.
 func TestMapsBesideStream(t *testing.T) {
 	x, y := newPair(t, rsocket.Config{Maps: 3, SendBuffer: 4096, RecvBuffer: 4096})

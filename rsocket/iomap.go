@@ -119,9 +119,15 @@ func (c *Conn) unmap(m *Mapping) {
 // WriteAt writes b into memory that the peer has mapped, at the offset that the peer has given it
 // (riowrite). The peer's program is not told: something in the memory, or in the stream behind it, must
 // say that it is there. WriteAt returns when b is in the send ring. It is an io.WriterAt.
+//
+// With no bytes WriteAt looks after the connection, and returns why nothing could be written, or nil. A program that
+// watches memory of its own calls it meanwhile.
 func (c *Conn) WriteAt(b []byte, offset int64) (n int, err error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
+	if len(b) == 0 {
+		return 0, c.opError("write", c.look())
+	}
 	for n < len(b) {
 		to, err := c.findMapping(uint64(offset) + uint64(n))
 		if err == nil {
@@ -134,6 +140,17 @@ func (c *Conn) WriteAt(b []byte, offset int64) (n int, err error) {
 		}
 	}
 	return n, nil
+}
+
+// look takes the completions that have come, and returns why nothing can be written.
+func (c *Conn) look() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.w.deadline.over.Load() {
+		return os.ErrDeadlineExceeded
+	}
+	c.progress()
+	return c.writeErr()
 }
 
 // place sends as much of b as there is room for to memory of the peer.
