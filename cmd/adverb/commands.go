@@ -38,7 +38,7 @@ var commands = []*cli.Command{
 	inspect.Stat, inspect.Res, heir.Command,
 	perftest.SendBW, perftest.SendLat, perftest.WriteBW, perftest.WriteLat,
 	perftest.ReadBW, perftest.ReadLat, perftest.AtomicBW, perftest.AtomicLat,
-	streams.Proxy, streams.Rcopy,
+	streams.Proxy, streams.Rcopy, streams.Rstream, streams.Riostream,
 	demo.Command, lab.Command,
 	explain.Command, diagnose.Command, see.Command,
 	run.Command,

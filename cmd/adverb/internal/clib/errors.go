@@ -28,7 +28,7 @@ func Errno(err error) syscall.Errno {
 	}{
 		{verbs.ErrInvalid, syscall.EINVAL}, {verbs.ErrState, syscall.EINVAL}, {verbs.ErrQueueFull, syscall.ENOMEM},
 		{verbs.ErrLimit, syscall.EINVAL}, {verbs.ErrUnsupported, syscall.EOPNOTSUPP}, {verbs.ErrBusy, syscall.EBUSY},
-		{verbs.ErrNotFound, syscall.ENODEV}, {verbs.ErrClosed, syscall.EBADF},
+		{verbs.ErrNotFound, syscall.ENODEV}, {verbs.ErrClosed, syscall.EBADF}, {syscall.ECONNREFUSED, syscall.ECONNREFUSED},
 	} {
 		if errors.Is(err, k.kind) {
 			return k.errno

@@ -30,6 +30,7 @@ func TestErrors(t *testing.T) {
 		want syscall.Errno
 	}{
 		{verbs.Errorf(verbs.ErrQueueFull, "no"), syscall.ENOMEM}, {fs.ErrNotExist, syscall.EINVAL},
+		{&rdmacm.OpError{Op: "connect", Err: rdmacm.ErrRefused}, syscall.ECONNREFUSED}, // which has none in it
 	} {
 		if got := PostStatus(tt.err); got != int(tt.want) {
 			t.Errorf("PostStatus(%v) = %d, want %d", tt.err, got, tt.want)

@@ -7,6 +7,6 @@ import (
 )
 
 // tool is the tool with the commands of this package.
-var tool = tooltest.New(Proxy, Rcopy)
+var tool = tooltest.New(Proxy, Rcopy, Rstream, Riostream)
 
 func TestMain(m *testing.M) { tool.Main(m) }

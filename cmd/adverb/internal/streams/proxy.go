@@ -1,4 +1,4 @@
-// Package streams has the commands that move streams of bytes by package rsocket: proxy and rcopy.
+// Package streams has the commands that move streams of bytes by package rsocket: proxy, rcopy, rstream and riostream.
 package streams
 
 import (
