@@ -29,7 +29,7 @@ import (
 // and a line here. A command names its classic names itself.
 var commands = []*cli.Command{
 	devinfo.Devices, devinfo.Devinfo, devinfo.GIDs, devinfo.Verify,
-	pingpong.RC, pingpong.UC, pingpong.UD, pingpong.SRQ,
+	pingpong.RC, pingpong.UC, pingpong.UD, pingpong.SRQ, pingpong.XSRQ,
 	rping.Command,
 	rdmademo.Server, rdmademo.Client,
 	devinfo.Asyncwatch,

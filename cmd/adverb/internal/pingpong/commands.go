@@ -11,7 +11,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// kind has the properties that distinguish the four pingpong programs, beside their flags.
+// kind has the properties that distinguish the pingpong programs, beside their flags.
 type kind struct {
 	qpType verbs.QPType
 	srq    bool  // all QPs share a receive queue, and errors name a QP by its number
@@ -22,6 +22,7 @@ type kind struct {
 	sizeInCHelp int64 // the default in the C program's help, where that is wrong
 
 	numQP int // default of -q
+	iters int // default of -n, where it is not 1000
 
 	endMessages    int    // how many go each way in the exchange of addresses; unused ones are zero
 	needsLID       bool   // a port that is not Ethernet must have a LID
@@ -59,7 +60,7 @@ var (
 		onDemandLine: "The device isn't ODP capable or does not support RC send, receive and srq with ODP"}
 )
 
-// The four commands.
+// The commands, but XSRQ.
 var (
 	RC  = newCommand("rc", "over a reliable connection", "pdismrnlegoOPtcjNU", &kindRC)
 	UC  = newCommand("uc", "over an unreliable connection", "pdismrnlegc", &kindUC)

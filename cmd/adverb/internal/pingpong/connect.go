@@ -21,41 +21,46 @@ const (
 
 // chooseAddress fills in the peer's data of each QP.
 func (p *pingpong) chooseAddress() error {
-	f := &p.flags
-	port, err := p.dev.QueryPort(f.ibPort)
+	lid, e, err := chooseGID(p.dev, &p.flags, p.kind)
 	if err != nil {
-		return fail(err, "Couldn't get port info")
+		return err
+	}
+	p.sgidIndex = e.Index
+	for i := range p.qps {
+		qp := &p.qps[i]
+		qp.ownEnd = exchange.End{LID: lid, QPN: qp.QPN(), PSN: verbs.PSN(rand.Uint32N(1 << 24)), GID: e.GID}
+	}
+	return nil
+}
+
+// chooseGID returns the address of this end. The GID is zero where a port of InfiniBand needs none.
+func chooseGID(dev *verbs.Device, f *flags, k *kind) (lid uint16, e verbs.GIDEntry, err error) {
+	port, err := dev.QueryPort(f.ibPort)
+	if err != nil {
+		return 0, e, fail(err, "Couldn't get port info")
 	}
 	ethernet := port.LinkLayer == verbs.LinkLayerEthernet
-	if !ethernet && port.LID == 0 && p.kind.needsLID {
-		return fail(errors.New("the port has no LID: is a subnet manager running?"), "Couldn't get local LID")
+	if !ethernet && port.LID == 0 && k.needsLID {
+		return 0, e, fail(errors.New("the port has no LID: is a subnet manager running?"), "Couldn't get local LID")
 	}
 	index := f.gidIndex
 	if index < 0 && ethernet {
 		// The C program goes on without a GID, and fails later.
-		entries, err := p.dev.GIDs(f.ibPort)
+		entries, err := dev.GIDs(f.ibPort)
 		if err != nil {
-			return fail(err, p.kind.gidLine, f.gidIndex)
+			return 0, e, fail(err, k.gidLine, f.gidIndex)
 		}
 		var ok bool
 		if index, ok = device.FirstGID(entries); !ok {
-			return fail(fmt.Errorf("%s has no RoCE v2 address; give its interface an IP address", p.dev.Name()),
-				p.kind.gidLine, f.gidIndex)
+			return 0, e, fail(fmt.Errorf("%s has no RoCE v2 address; give its interface an IP address", dev.Name()), k.gidLine, f.gidIndex)
 		}
 	}
-	var gid verbs.GID
 	if index >= 0 {
-		e, err := p.dev.GID(f.ibPort, index)
-		if err != nil {
-			return fail(err, p.kind.gidLine, index)
+		if e, err = dev.GID(f.ibPort, index); err != nil {
+			return 0, e, fail(err, k.gidLine, index)
 		}
-		p.sgidIndex, gid = index, e.GID
 	}
-	for i := range p.qps {
-		qp := &p.qps[i]
-		qp.ownEnd = exchange.End{LID: port.LID, QPN: qp.QPN(), PSN: verbs.PSN(rand.Uint32N(1 << 24)), GID: gid}
-	}
-	return nil
+	return port.LID, e, nil
 }
 
 // meet learns where the peer is, and connects to it. It prints the lines about the peer where the C

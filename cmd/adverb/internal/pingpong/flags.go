@@ -1,6 +1,7 @@
 package pingpong
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -31,6 +32,9 @@ type flags struct {
 	dm       bool
 	newSend  bool
 	cocoOpen bool // allow-cc-unprotected
+
+	clients   int // of xsrq_pingpong: of a server; 0: one
+	asClients int // of xsrq_pingpong: of a client; 0: one
 }
 
 const (
@@ -41,7 +45,7 @@ const (
 // parse reads the flags. If ok is false, then the run ends here with status code.
 func parse(inv *cli.Invocation, k *kind) (f flags, code int, ok bool) {
 	f = flags{port: defaultPort, ibPort: 1, size: k.size, mtu: verbs.MTU1024, numQP: k.numQP,
-		rxDepth: 500, iters: 1000, gidIndex: -1}
+		rxDepth: 500, iters: cmp.Or(k.iters, 1000), gidIndex: -1}
 	operands, code, ok := inv.Parse(cli.ExitError, func(name, arg string) bool {
 		f.set(name, arg)
 		return true
@@ -90,7 +94,11 @@ func (f *flags) set(name, arg string) {
 		f.numQP = clib.Int(arg)
 	case "rx-depth":
 		f.rxDepth = clib.Int(arg)
-	case "iters":
+	case "clients":
+		f.clients = clib.Int(arg)
+	case "as-clients":
+		f.asClients = clib.Int(arg)
+	case "iters", "num_tests":
 		f.iters = clib.Int(arg)
 	case "sl":
 		f.sl = clib.Int(arg)

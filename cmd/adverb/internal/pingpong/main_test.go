@@ -7,6 +7,6 @@ import (
 )
 
 // tool is the tool with the commands of this package.
-var tool = tooltest.New(RC, UC, UD, SRQ)
+var tool = tooltest.New(RC, UC, UD, SRQ, XSRQ)
 
 func TestMain(m *testing.M) { tool.Main(m) }

@@ -1,5 +1,5 @@
 // Package pingpong has the pingpong programs: two ends that bounce messages as fast as they can, by
-// RC, UC or UD, or by RC with a shared receive queue.
+// RC, UC or UD, or by RC with a shared receive queue; and several over XRC.
 package pingpong
 
 import (
@@ -57,6 +57,7 @@ type failure struct {
 }
 
 func (e *failure) Error() string { return e.line }
+func (e *failure) Unwrap() error { return e.cause }
 
 func fail(cause error, format string, args ...any) error {
 	return &failure{fmt.Sprintf(format, args...), cause}
