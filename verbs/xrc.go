@@ -9,7 +9,9 @@ import "os"
 // An initiator, a QP of QPTypeXRCSend, is made by [PD.CreateQP] and sends to SRQs by [SendWR].RemoteSRQN. A target is made
 // by [XRCD.CreateQP]. Each end is connected as RC QPs are, and an exchange both ways takes an initiator and a target at each end.
 //
-// The domains of a software device are in the process that opened the device, and cannot be shared with others.
+// The domains of a software device belong to the [Device] that opened them. Whoever opens the device once more, in the same
+// process or another, opens other domains, also of the same file: a target's packets come to the Device that made it, which has
+// the memory of its own SRQs alone. Within one Device the openers of a domain share its SRQs, and its targets by [XRCD.OpenQP].
 type XRCD struct {
 	object
 	dev *Device

@@ -13,8 +13,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// xrc has the XRC domains of a device. A kernel would have those of all processes: here a target's packets come to the
-// process that has made it, and no other process has its memory.
+// xrc has the XRC domains of a device that is open. A kernel would have those of all processes: here a target's packets come
+// to the device that has made it, and no other has the memory.
 type xrc struct {
 	mu      sync.Mutex
 	named   []*xrcDomain // by files
@@ -93,8 +93,8 @@ func (x *xrc) open(d *Device, attr verbs.XRCDAttr, file os.FileInfo) (verbs.Prov
 	case found != nil && attr.Exclusive:
 		return nil, verbs.Errorf(verbs.ErrBusy, "file %s has an XRC domain already, and Exclusive is set", attr.File.Name())
 	case found == nil && file != nil && !attr.Create:
-		return nil, verbs.Errorf(verbs.ErrNotFound, "file %s has no XRC domain in this process: set Create to make one. "+
-			"Domains of other processes cannot be opened: a software device lives in one process", attr.File.Name())
+		return nil, verbs.Errorf(verbs.ErrNotFound, "file %s has no XRC domain of this device: set Create to make one. Domains of others who have "+
+			"opened the device, in this process or another, cannot be opened: packets to their QPs come to them", attr.File.Name())
 	case found == nil:
 		found = &xrcDomain{dev: d, file: file, cqs: map[*cq]int{}, qps: map[uint32]*target{}}
 		if file != nil {
