@@ -416,7 +416,7 @@ var cornerMutants = []mutant{
 	{"a QP in error executes SENDs of the fast path", transport + "fastpath.go",
 		"	if !ok || q.attr.State != verbs.QPStateRTS || !q.outputs", "	if !ok || !q.outputs", "./internal/transport", "TestFastRefusedBefore"},
 	{"a region whose WRITE has another length is never left", transport + "receiver.go",
-		"		span.Release()\n		return badLength", "		return badLength", "./internal/transport", "TestMemoryIsLeft"},
+		"		span.Release()\n		return s.badLength", "		return s.badLength", "./internal/transport", "TestMemoryIsLeft"},
 	{"a region whose WRITE finds no receive is never left", transport + "receiver.go",
 		"			span.Release()\n			return receiverNotReady", "			return receiverNotReady", "./internal/transport", "TestMemoryIsLeft"},
 	{"a region with a WRITE before its turn is never left", transport + "reorderbuffer.go",

@@ -38,4 +38,8 @@ var xrcMutants = []mutant{
 		"		d.srqn = be.Uint32(b[48:])\n", "", "./cmd/adverb/internal/perftest", "TestDestGolden"},
 	{"perftest calls a peer without having looked for XRC", "cmd/adverb/internal/perftest/run.go",
 		"t.dev != nil && t.xrc()", "t.dev != nil && t.dev == nil", "./cmd/adverb/internal/perftest", "TestXRCLacking"},
+	{"an initiator's error does not name the SRQ", transport + "completer.go",
+		"	if q.cfg.opcodes == wire.XRC {\n		may = append", "	if false {\n		may = append", "./internal/transport", "TestXRCRefused"},
+	{"a target's error speaks of RC", transport + "xrc.go",
+		"no such SRQ\", s.qp.opcode(p)", "no such SRQ\", p.Opcode", "./internal/transport", "TestXRCRefused"},
 }

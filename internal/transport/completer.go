@@ -350,7 +350,7 @@ func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) 
 // emptyResponse takes the response of w, a FLUSH or an ATOMIC WRITE: that of a READ of no bytes.
 func (c *completer) emptyResponse(now time.Duration, w *sendWQE, seq uint64, p *wire.Packet) {
 	if p.Opcode != wire.RCRDMAReadResponseOnly || len(p.Payload) != 0 || c.qp.run.packets > 0 {
-		c.failInTurn(w, badResponse("psn %v is that of a %v, and the peer sent %v with %d bytes", p.PSN, w.op, p.Opcode, len(p.Payload)))
+		c.failInTurn(w, badResponse("psn %v is that of a %v, and the peer sent %v with %d bytes", p.PSN, w.op, c.qp.opcode(p), len(p.Payload)))
 		return
 	}
 	c.takeCredits(p)
@@ -371,14 +371,14 @@ func (c *completer) placeRead(w *sendWQE, k, n uint64, p *wire.Packet) *fault {
 	size := uint32(min(uint64(w.length-off), n*uint64(q.mtu)))
 	switch {
 	case w.op != verbs.OpRDMARead:
-		return badResponse("psn %v is an atomic's, and the peer sent %v", p.PSN, p.Opcode)
+		return badResponse("psn %v is an atomic's, and the peer sent %v", p.PSN, q.opcode(p))
 	case n > w.packets-k || w.seq+k+n > c.rc.recovery.Max():
-		return badResponse("%v at psn %v stands for %d packets, more than were asked for", p.Opcode, p.PSN, n)
+		return badResponse("%v at psn %v stands for %d packets, more than were asked for", q.opcode(p), p.PSN, n)
 	case len(p.Payload) != int(size):
 		return badResponse("%v at psn %v has %d bytes, and %d were due at byte %d of the READ: is the peer's path MTU %v, as ours is?",
-			p.Opcode, p.PSN, len(p.Payload), size, off, q.attr.PathMTU)
+			q.opcode(p), p.PSN, len(p.Payload), size, off, q.attr.PathMTU)
 	case p.Opcode.EndsMessage() != (k+n == chunkEnd(w, k)) && !c.rc.peerSACKs() && !c.rc.recovery.WasRepeated(w.seq+k): // a repeated READ may be of a part, whose response ends with the part
-		return badResponse("%v at psn %v, packet %d of %d", p.Opcode, p.PSN, k+n, w.packets)
+		return badResponse("%v at psn %v, packet %d of %d", q.opcode(p), p.PSN, k+n, w.packets)
 	}
 	if err := c.store(w, off, p.Payload, w.seq+k+n); err != nil {
 		return &fault{verbs.WCLocProtErr, err}
@@ -396,7 +396,7 @@ func (c *completer) atomicResponse(now time.Duration, seq uint64, p *wire.Packet
 		return
 	}
 	if !w.isAtomic() {
-		c.failInTurn(w, badResponse("psn %v is that of a %v, and the peer sent %v", p.PSN, w.op, p.Opcode))
+		c.failInTurn(w, badResponse("psn %v is that of a %v, and the peer sent %v", p.PSN, w.op, c.qp.opcode(p)))
 		return
 	}
 	binary.NativeEndian.PutUint64(c.atomic[:], p.AtomicAckETH.Orig)
@@ -509,6 +509,9 @@ func (c *completer) nak(now time.Duration, seq uint64, code wire.NAKCode) {
 func (q *QP) whyInvalid(w *sendWQE) string {
 	var may []string
 	access := remoteNeeds[w.op]
+	if q.cfg.opcodes == wire.XRC {
+		may = append(may, fmt.Sprintf("its QP's XRC domain has no SRQ %v", w.cold.srqn))
+	}
 	if w.op == verbs.OpFlush {
 		access = flushAccess(w.cold.flush.Placement)
 		may = append(may, "it knows no FLUSH")

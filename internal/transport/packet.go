@@ -66,9 +66,12 @@ func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k, n uint64, buf []byte) (in
 	return q.payload(p, w, off, size, buf)
 }
 
+// opcode returns the opcode that a packet has on the wire, for texts.
+func (q *QP) opcode(p *wire.Packet) wire.Opcode { return q.cfg.opcodes | p.Opcode }
+
 // headers writes the header p, whose opcode is that of RC or UC, to buf.
 func (q *QP) headers(p *wire.Packet, buf []byte) []byte {
-	p.Opcode |= q.cfg.opcodes
+	p.Opcode = q.opcode(p)
 	return p.AppendHeaders(buf[:0])
 }
 

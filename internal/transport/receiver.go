@@ -194,7 +194,7 @@ func (s *receiver) write(p *wire.Packet) *refusal {
 	}
 	if left := m.size - m.off; n > left || p.Opcode.EndsMessage() && n != left {
 		span.Release()
-		return badLength(p, left, m.size)
+		return s.badLength(p, left, m.size)
 	}
 	var w *queue.Recv
 	if p.Opcode.HasImm() {
@@ -245,8 +245,8 @@ func (s *receiver) pass(n int) { s.epsn = s.epsn.Add(n) }
 func (s *receiver) placed(n uint32) { s.msg.off += n }
 
 // badLength refuses a packet of a WRITE of size bytes, of which left bytes are still to come.
-func badLength(p *wire.Packet, left, size uint32) *refusal {
-	return invalidRequest(verbs.ErrMalformed, "%v with %d bytes, and %d of %d are left of the WRITE", p.Opcode, len(p.Payload), left, size)
+func (s *receiver) badLength(p *wire.Packet, left, size uint32) *refusal {
+	return invalidRequest(verbs.ErrMalformed, "%v with %d bytes, and %d of %d are left of the WRITE", s.qp.opcode(p), len(p.Payload), left, size)
 }
 
 // writeRefused is the refusal of a WRITE whose memory has gone while it was under way. w is the receive
@@ -265,10 +265,10 @@ func (s *receiver) writeRefused(w *queue.Recv, cause error) *refusal {
 func (s *receiver) open(p *wire.Packet, need verbs.Access) (mem.Span, *refusal) {
 	q := s.qp
 	if q.attr.Access&need == 0 {
-		return mem.Span{}, notAllowed(p.Opcode, need)
+		return mem.Span{}, notAllowed(q.opcode(p), need)
 	}
 	if p.RETH.Length > maxMessage {
-		return mem.Span{}, invalidRequest(verbs.ErrMalformed, "%v of %d bytes: at most 2^31", p.Opcode, p.RETH.Length)
+		return mem.Span{}, invalidRequest(verbs.ErrMalformed, "%v of %d bytes: at most 2^31", s.qp.opcode(p), p.RETH.Length)
 	}
 	if p.RETH.Length == 0 {
 		return mem.Span{}, nil // IBTA C9-88

@@ -133,7 +133,7 @@ func (s *responder) execute(p *wire.Packet) *refusal {
 	case p.Opcode == wire.RCFlush:
 		return s.flush(p)
 	default:
-		return invalidRequest(verbs.ErrMalformed, "operation %v is not supported", p.Opcode)
+		return invalidRequest(verbs.ErrMalformed, "operation %v is not supported", s.qp.opcode(p))
 	}
 	if r == nil {
 		s.executed(p.Opcode.EndsMessage(), p.AckReq)
@@ -168,11 +168,11 @@ func (s *responder) readEntry(p *wire.Packet) response {
 func (s *responder) atomic(p *wire.Packet) *refusal {
 	q := s.qp
 	if q.attr.Access&verbs.AccessRemoteAtomic == 0 {
-		return notAllowed(p.Opcode, verbs.AccessRemoteAtomic)
+		return notAllowed(q.opcode(p), verbs.AccessRemoteAtomic)
 	}
 	a := &p.AtomicETH
 	if a.VA%atomicLength != 0 {
-		return invalidRequest(verbs.ErrMalformed, "%v at va %#x, which is not divisible by 8", p.Opcode, a.VA)
+		return invalidRequest(verbs.ErrMalformed, "%v at va %#x, which is not divisible by 8", q.opcode(p), a.VA)
 	}
 	if s.responses.full() {
 		return s.tooMany()

@@ -37,10 +37,10 @@ func (q *QP) takesXRC(p *wire.Packet) bool {
 func (s *receiver) name(p *wire.Packet) *refusal {
 	n := p.XRCETH.SRQN
 	if !p.Opcode.StartsMessage() && n != s.msg.srqn {
-		return invalidRequest(verbs.ErrMalformed, "%v to SRQ %v inside a message to SRQ %v", p.Opcode, verbs.SRQN(n), verbs.SRQN(s.msg.srqn))
+		return invalidRequest(verbs.ErrMalformed, "%v to SRQ %v inside a message to SRQ %v", s.qp.opcode(p), verbs.SRQN(n), verbs.SRQN(s.msg.srqn))
 	}
 	if !s.namesAgain(p) {
-		return invalidRequest(verbs.ErrNotFound, "%v to SRQ %v: the XRC domain of the QP has no such SRQ", p.Opcode, verbs.SRQN(n))
+		return invalidRequest(verbs.ErrNotFound, "%v to SRQ %v: the XRC domain of the QP has no such SRQ", s.qp.opcode(p), verbs.SRQN(n))
 	}
 	return nil
 }

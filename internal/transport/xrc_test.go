@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -359,10 +360,20 @@ func TestXRCRefused(t *testing.T) {
 			if tt.cause != nil && (len(p.causes) == 0 || !errors.Is(p.causes[0], tt.cause)) {
 				t.Errorf("causes %v, want one that is %v", p.causes, tt.cause)
 			}
+			if tt.cause != nil && (len(p.causes) != 1 || !strings.HasPrefix(p.causes[0].Error(), tt.packets[len(tt.packets)-1].Opcode.String()+" to SRQ ")) {
+				t.Errorf("causes %v, want one that names %v and its SRQ", p.causes, tt.packets[len(tt.packets)-1].Opcode)
+			}
 		})
 	}
-	// Packets that are no business of the end are counted and change nothing.
+	// The initiator's error names the SRQ, since the NAK does not say what is wrong.
 	p := newXRCPair(t)
+	p.post(xrcSend(1, 1, p.sge(0, 100)))
+	p.run(time.Second)
+	if len(p.sends) != 1 || p.sends[0].Status != verbs.WCRemInvReqErr || !strings.Contains(p.sends[0].Cause.Error(), "has no SRQ 0x000001") {
+		t.Errorf("completions %+v, want one of an invalid request that names the SRQ", p.sends)
+	}
+	// Packets that are no business of the end are counted and change nothing.
+	p = newXRCPair(t)
 	p.postRecv(0, 1, 0, 4096)
 	rc := xrcRequest(wire.RCSendOnly, 100, srqns[0], 8)
 	rc.Opcode = wire.RCSendOnly
