@@ -115,7 +115,7 @@ func Datagrams(t testing.TB, a, b *verbs.Device, options ...Options) (x, y *Endp
 		e.must(e.QP.RTS(o.psn(), verbs.Retry{}))
 	}
 	for _, e := range []*Endpoint{x, y} {
-		gid, lid := e.peer.address(o)
+		gid, lid := e.toward(e.peer, o)
 		var err error
 		e.AH, err = e.PD.CreateAH(verbs.AHAttr{DGID: gid, DLID: lid, SL: o.Path.SL, SrcPathBits: o.Path.SrcPathBits,
 			SGIDIndex: o.GIDIndex, TrafficClass: o.Path.TrafficClass})
@@ -182,24 +182,36 @@ func (e *Endpoint) must(err error) {
 
 func (e *Endpoint) connect(peer *Endpoint, o Options) {
 	e.t.Helper()
-	gid, lid := peer.address(o)
-	lid += uint16(o.Path.SrcPathBits) // both ends send from the LID of these bits
+	gid, lid := e.toward(peer, o)
 	path := o.Path
 	path.SGIDIndex = o.GIDIndex
 	e.must(e.QP.RTR(verbs.Peer{QPN: peer.QP.QPN(), PSN: o.psn(), GID: gid, LID: lid}, path))
 }
 
-// address returns the GID and the LID of the endpoint's port, as far as a path in its network has them.
-func (e *Endpoint) address(o Options) (gid verbs.GID, lid uint16) {
+// toward returns the GID and the LID of a path to the peer's port, as far as a path in its network has them.
+func (e *Endpoint) toward(peer *Endpoint, o Options) (gid verbs.GID, lid uint16) {
 	e.t.Helper()
-	port, err := e.Device.QueryPort(1)
+	port, err := peer.Device.QueryPort(1)
 	e.must(err)
-	if port.LinkLayer == verbs.LinkLayerInfiniBand && !o.GRH {
-		return gid, port.LID
+	there, err := peer.Device.GID(1, o.GIDIndex)
+	e.must(err)
+	if port.LinkLayer != verbs.LinkLayerInfiniBand {
+		return there.GID, port.LID
 	}
-	entry, err := e.Device.GID(1, o.GIDIndex)
+	here, err := e.Device.GID(1, o.GIDIndex)
 	e.must(err)
-	return entry.GID, port.LID
+	switch d, ok := e.Device.Provider().(*device); {
+	case ok && [8]byte(here.GID[:]) != [8]byte(there.GID[:]): // in another subnet
+		p, _, err := d.IBPath(there.GID.Addr())
+		e.must(err)
+		return there.GID, p.DLID
+	case o.GRH:
+		gid = there.GID
+	}
+	if e.QP.Type() != verbs.QPTypeUD {
+		lid = uint16(o.Path.SrcPathBits) // both ends send from the LID of these bits
+	}
+	return gid, lid + port.LID
 }
 
 func (e *Endpoint) ready(o Options) {

@@ -24,26 +24,27 @@ import (
 // Package rdmacm finds a device there by its GID, as an IPv6 address: it is the link-local one that IPoIB would have.
 // ADVERB_TRACE and ADVERB_PCAP do not count.
 //
-// Devices have cables to one switch, unless Switch makes more. Only simulations have this link: on a real network of
+// Devices have cables to one switch, unless Switch makes more. Subnet makes further subnets, and Router what connects
+// them. Only simulations have this link: on a real network of
 // InfiniBand a card and provider/native are needed.
 func InfiniBand() Config { return Config{InfiniBand: true} }
 
 // switchPorts is how many ports a switch has.
 const switchPorts = 36
 
-// subnet is the InfiniBand of a Network.
-type subnet struct {
-	n   *Network
-	net *ibnet.Net
-	lmc uint8
+// subnets is the InfiniBand of a Network.
+type subnets struct {
+	n    *Network
+	net  *ibnet.Net
+	lmc  uint8
+	home *Subnet
 
 	mu       sync.Mutex
-	switches []*Switch
 	ports    map[string]*fabric.Port // by the devices' names
 	managers map[string]*fabric.Manager
 }
 
-func newSubnet(n *Network, c Config) *subnet {
+func newSubnets(n *Network, c Config) *subnets {
 	if c.Duplicate != 0 || c.Reorder != 0 || c.Delay != 0 || c.Jitter != 0 || c.MarkCE != 0 || c.Rate != 0 || c.MarkCEAbove != 0 || c.MTU != 0 || c.RoCEv1 {
 		n.t.Fatalf("rdmatest: a network of InfiniBand has Seed, Loss, Corrupt and LMC; leave the other fields of Config 0")
 	}
@@ -62,22 +63,76 @@ func newSubnet(n *Network, c Config) *subnet {
 			return packet
 		}
 	}
-	return &subnet{n: n, net: ibnet.New(f), lmc: c.LMC, ports: map[string]*fabric.Port{}, managers: map[string]*fabric.Manager{}}
+	s := &subnets{n: n, net: ibnet.New(f), lmc: c.LMC, ports: map[string]*fabric.Port{}, managers: map[string]*fabric.Manager{}}
+	s.home = &Subnet{s: s, prefix: linkLocal}
+	return s
 }
 
-// first returns the first switch, which it makes if there is none.
-func (s *subnet) first() *Switch {
-	s.mu.Lock()
-	none := len(s.switches) == 0
-	s.mu.Unlock()
-	if none {
-		return s.n.Switch("switch0")
-	}
-	return s.switches[0]
+// linkLocal is the prefix of a subnet that has no other.
+const linkLocal = 0xfe80 << 48
+
+// Subnet is a subnet of InfiniBand.
+type Subnet struct {
+	s      *subnets
+	prefix uint64
+
+	first   *Switch // guarded by s.mu, as is managed
+	managed bool    // there has been a device, beside which a manager was started
 }
+
+// Subnet adds a subnet, whose ports have GIDs of a prefix: the first 64 bits. Routers forward no packets of the prefix
+// fe80::, which the subnet has that a Network begins with. 0xfec0000000000001 would do. Beside the port of the subnet's
+// first device is a subnet manager.
+//
+//	net := rdmatest.New(t, rdmatest.InfiniBand())
+//	a, b := net.Subnet(0xfec0_0000_0000_0001), net.Subnet(0xfec0_0000_0000_0002)
+//	net.Router(a.Switch("left"), b.Switch("right"))
+//	x, y := rdmatest.Connect(t, a.Device(), b.Device())
+func (n *Network) Subnet(prefix uint64) *Subnet {
+	n.t.Helper()
+	return &Subnet{s: n.need("Subnet"), prefix: prefix}
+}
+
+// Device adds a device with a cable to the subnet's first switch, which it makes if there is none.
+func (u *Subnet) Device() *verbs.Device {
+	u.s.n.t.Helper()
+	u.s.mu.Lock()
+	w := u.first
+	u.s.mu.Unlock()
+	if w == nil {
+		w = u.Switch("switch0")
+	}
+	return w.Device()
+}
+
+// Router is a router between subnets. Within a subnet packets have an LRH alone. Those that a router forwards have a GRH
+// too, and the router makes their LRH anew. Packets to groups end at a router.
+type Router struct {
+	s *subnets
+	f *fabric.Router
+}
+
+// Router adds a router with a cable to a switch of each subnet that it connects. Routers know each other, so packets may
+// pass several. Connect and package rdmacm ask subnet administration for the way.
+func (n *Network) Router(to ...*Switch) *Router {
+	n.t.Helper()
+	s := n.need("Router")
+	r := &Router{s: s}
+	s.net.Do(func(f *fabric.Fabric) { r.f = f.Router("router", len(to)) })
+	for i, w := range to {
+		s.cable(r.f.Port(1+i), w.port())
+	}
+	return r
+}
+
+// Fail takes the router out of order: its packets are lost, and the ports at its cables go down.
+func (r *Router) Fail() { r.s.net.Do(func(*fabric.Fabric) { r.f.Fail() }) }
+
+// Repair undoes Fail.
+func (r *Router) Repair() { r.s.net.Do(func(*fabric.Fabric) { r.f.Repair() }) }
 
 // need fails the test on a network that is not InfiniBand.
-func (n *Network) need(what string) *subnet {
+func (n *Network) need(what string) *subnets {
 	n.t.Helper()
 	if n.ib == nil {
 		n.t.Fatalf("rdmatest: %s: this network is not InfiniBand: make it by New(t, InfiniBand())", what)
@@ -95,8 +150,9 @@ func (n *Network) needIP(what string) {
 
 // Switch is a switch of InfiniBand, with 36 ports.
 type Switch struct {
-	s *subnet
-	f *fabric.Switch
+	s  *subnets
+	in *Subnet
+	f  *fabric.Switch
 
 	used int // ports, guarded by s.mu
 }
@@ -104,12 +160,18 @@ type Switch struct {
 // Switch adds a switch.
 func (n *Network) Switch(name string) *Switch {
 	n.t.Helper()
-	s := n.need("Switch")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := &Switch{s: s}
-	s.net.Do(func(f *fabric.Fabric) { w.f = f.Switch(name, switchPorts) })
-	s.switches = append(s.switches, w)
+	return n.need("Switch").home.Switch(name)
+}
+
+// Switch adds a switch to the subnet. It has no cables, and Connect gives it some.
+func (u *Subnet) Switch(name string) *Switch {
+	u.s.mu.Lock()
+	defer u.s.mu.Unlock()
+	w := &Switch{s: u.s, in: u}
+	u.s.net.Do(func(f *fabric.Fabric) { w.f = f.Switch(name, switchPorts) })
+	if u.first == nil {
+		u.first = w
+	}
 	return w
 }
 
@@ -132,7 +194,7 @@ func (w *Switch) Connect(to *Switch) {
 	w.s.cable(a, b)
 }
 
-func (s *subnet) cable(a, b *fabric.Port) {
+func (s *subnets) cable(a, b *fabric.Port) {
 	s.n.t.Helper()
 	var err error
 	s.net.Do(func(f *fabric.Fabric) { err = f.Connect(a, b) })
@@ -146,16 +208,17 @@ func (s *subnet) cable(a, b *fabric.Port) {
 func (w *Switch) Device() *verbs.Device {
 	s, n := w.s, w.s.n
 	n.t.Helper()
-	i := n.nextDevice()
-	name := fmt.Sprintf("sim%d", i)
+	name := fmt.Sprintf("sim%d", n.nextDevice())
 	var p *fabric.Port
 	s.net.Do(func(f *fabric.Fabric) { p = f.Adapter(name) })
 	s.mu.Lock()
 	s.ports[name] = p
+	first := !w.in.managed
+	w.in.managed = true
 	s.mu.Unlock()
 	s.cable(p, w.port())
-	if i == 0 {
-		s.manage(name, 0)
+	if first {
+		s.manage(name, 0, w.in.prefix)
 	}
 	return n.open(name, s.net.Netdev(name, p))
 }
@@ -175,7 +238,7 @@ func (n *Network) SetCable(d *verbs.Device, there bool) {
 	n.ib.net.Do(func(*fabric.Fabric) { p.SetOff(!there) })
 }
 
-func (s *subnet) portOf(d *verbs.Device) *fabric.Port {
+func (s *subnets) portOf(d *verbs.Device) *fabric.Port {
 	s.n.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,22 +249,31 @@ func (s *subnet) portOf(d *verbs.Device) *fabric.Port {
 	return p
 }
 
-// StartManager starts a subnet manager beside a device's port. The first device has one, of priority 0. The manager of
+// StartManager starts a subnet manager beside a device's port. The first device of a subnet has one, of priority 0. The manager of
 // the highest priority, 0 to 15, is the master, and the others stand by.
 func (n *Network) StartManager(d *verbs.Device, priority uint8) {
 	n.t.Helper()
-	n.need("StartManager").portOf(d)
-	n.ib.manage(d.Name(), priority)
+	s := n.need("StartManager")
+	gid, err := d.GID(1, 0)
+	if err != nil {
+		n.t.Fatalf("rdmatest: %v", err)
+	}
+	s.portOf(d)
+	s.manage(d.Name(), priority, binary.BigEndian.Uint64(gid.GID[:]))
 }
 
-func (s *subnet) manage(name string, priority uint8) {
+func (s *subnets) manage(name string, priority uint8, prefix uint64) {
 	s.n.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.managers[name] != nil {
 		s.n.t.Fatalf("rdmatest: %s has a subnet manager already", name)
 	}
-	s.net.Do(func(*fabric.Fabric) { s.managers[name] = s.ports[name].Manager(priority, s.lmc) })
+	s.net.Do(func(*fabric.Fabric) {
+		m := s.ports[name].Manager(priority, s.lmc)
+		m.SetPrefix(prefix)
+		s.managers[name] = m
+	})
 }
 
 // StopManager kills the subnet manager beside a device's port. Another that stands by takes over, once it has asked

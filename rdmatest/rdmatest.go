@@ -92,7 +92,7 @@ type Network struct {
 	v1   bool      // devices have GIDs of RoCEv1
 	zero time.Time // of traces
 	sim  *sim.Network
-	ib   *subnet // or nil
+	ib   *subnets // or nil
 
 	mu   sync.Mutex
 	devs int
@@ -115,7 +115,7 @@ func New(t testing.TB, config ...Config) *Network {
 	})}
 	n.rng = rand.New(rand.NewPCG(c.Seed, 1))
 	if c.InfiniBand {
-		n.ib = newSubnet(n, c)
+		n.ib = newSubnets(n, c)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -132,11 +132,11 @@ func (n *Network) Seed() uint64 { return n.seed }
 // fd00::1 as GIDs 0 and 1. The next is sim1, with 10.0.0.2 and fd00::2, and so on. At the end of
 // the test the device is closed, with all its objects that are still open.
 //
-// On InfiniBand the device has one GID, of its port's GUID. Its port has a cable to the subnet's first switch.
+// On InfiniBand the device has one GID, of its port's GUID. Its port has a cable to the first switch.
 func (n *Network) Device() *verbs.Device {
 	n.t.Helper()
 	if n.ib != nil {
-		return n.ib.first().Device()
+		return n.ib.home.Device()
 	}
 	i := n.nextDevice()
 	host := uint16(i + 1)

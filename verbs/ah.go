@@ -24,8 +24,8 @@ type AHAttr struct {
 	// The global route (grh). It is used if DGID is not zero, which is is_global: see IsGlobal.
 	DGID         GID    // dgid: the peer's, or a multicast group's
 	SGIDIndex    int    // sgid_index: ours, by its place in the port's GID table
-	FlowLabel    uint32 // flow_label: 20 bits; no effect on software devices
-	HopLimit     uint8  // hop_limit; 0 stands for 64; no effect on software devices
+	FlowLabel    uint32 // flow_label: 20 bits; no effect on software devices but on InfiniBand
+	HopLimit     uint8  // hop_limit; 0 stands for 64; no effect on software devices but on InfiniBand
 	TrafficClass uint8  // traffic_class: with RoCEv2 the IPv4 TOS or the IPv6 traffic class
 }
 

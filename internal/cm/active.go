@@ -70,7 +70,10 @@ func (c *Conn) req(p *ConnectParams) *wire.REQ {
 			ACKTimeout:   p.ACKTimeout,
 		},
 	}
-	if w := &p.Way; w.RemoteLID != 0 {
+	switch w := &p.Way; {
+	case w.Routed:
+		req.Primary.SL = w.SL
+	case w.RemoteLID != 0:
 		req.Primary.LocalLID, req.Primary.RemoteLID, req.Primary.SL, req.Primary.SubnetLocal = w.LocalLID, w.RemoteLID, w.SL, true
 	}
 	if p.UC {

@@ -101,6 +101,27 @@ func TestREQFields(t *testing.T) {
 	}
 }
 
+// On InfiniBand a REQ has the LIDs of a path within the subnet. Of one by routers it has none, as with Linux.
+func TestREQLIDs(t *testing.T) {
+	for _, c := range []struct {
+		way  Way
+		want wire.CMPath
+	}{
+		{Way{LocalLID: 4, RemoteLID: 7, SL: 3}, wire.CMPath{LocalLID: 4, RemoteLID: 7, SL: 3, SubnetLocal: true}},
+		{Way{LocalLID: 4, RemoteLID: 7, SL: 3, Routed: true}, wire.CMPath{LocalLID: 0xffff, RemoteLID: 0xffff, SL: 3}},
+	} {
+		w := newWorld(t)
+		_, err := w.a.Connect(0, w.a.path(w.b), ConnectParams{Service: testService, MTU: 5, Way: c.way})
+		w.ok(err)
+		_, mad, _ := w.a.Transmit()
+		got, err := wire.DecodeREQ(mad[wire.MADHeaderSize:])
+		w.ok(err)
+		if p := &got.Primary; p.LocalLID != c.want.LocalLID || p.RemoteLID != c.want.RemoteLID || p.SL != c.want.SL || p.SubnetLocal != c.want.SubnetLocal {
+			t.Errorf("%+v: the REQ's path is %+v, want %+v", c.way, *p, c.want)
+		}
+	}
+}
+
 // The connecting end waits for acknowledgements as long as the channel adapter at the other end may take. The REP
 // says how long that is.
 func TestACKDelayOfPeer(t *testing.T) {

@@ -69,6 +69,7 @@ type ConnectParams struct {
 type Way struct {
 	LocalLID, RemoteLID uint16
 	SL                  uint8
+	Routed              bool // by routers, whose LIDs they are: the REQ tells none
 }
 
 // RequestParams are the parameters of a REQ beside the [Params] of its sender.

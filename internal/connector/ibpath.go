@@ -38,7 +38,7 @@ func pathTo(dev *verbs.Device, to netip.Addr, sgid int, tos uint8) (verbs.AHAttr
 // wayTo is ibPathTo for a REQ.
 func wayTo(dev *verbs.Device, to netip.Addr) (cm.Way, error) {
 	p, err := ibPathTo(dev, to)
-	return cm.Way{LocalLID: p.SLID, RemoteLID: p.DLID, SL: p.SL}, err
+	return cm.Way{LocalLID: p.SLID, RemoteLID: p.DLID, SL: p.SL, Routed: p.HopLimit > 0}, err
 }
 
 // ibJoin makes the port a member of a group of InfiniBand, and returns the group's LID. On other networks it does

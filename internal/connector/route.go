@@ -39,7 +39,7 @@ func (c *ibConn) Route(call *Call) (bool, error) {
 	}
 	if p.DLID != 0 {
 		c.route.SLID, c.route.DLID, c.route.SL, c.route.PKey, c.route.Rate = p.SLID, p.DLID, p.SL, verbs.PKey(p.PKey), verbs.Rate(p.Rate)
-		c.route.HopLimit = 0 // no router is on the way
+		c.route.HopLimit = p.HopLimit
 		c.route.MTU = min(c.route.MTU, verbs.MTU(p.MTU))
 	}
 	return true, nil

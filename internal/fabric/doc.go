@@ -1,6 +1,6 @@
-// Package fabric simulates a subnet of InfiniBand: channel adapters, switches and cables, and the subnet managers that
-// bring them into service. It is pure: a caller hands packets in, takes packets out, and calls Settle, which moves
-// everything as far as it gets. So one order of calls always has one result.
+// Package fabric simulates subnets of InfiniBand: channel adapters, switches, routers and cables, and the subnet
+// managers that bring them into service. It is pure: a caller hands packets in, takes packets out, and calls Settle,
+// which moves everything as far as it gets. So one order of calls always has one result.
 //
 // # Packets
 //
@@ -17,8 +17,14 @@
 // manager asks and nobody answers, it asks again a few times: the fabric has no time, and a question counts as lost
 // when nothing moves any more. Ports ask subnet administration for paths and groups by packets of QP1.
 //
+// # Subnets
+//
+// A subnet ends at the ports of routers. Its manager gives it a prefix, which is the first half of its ports' GIDs. For a
+// GID of another prefix, subnet administration answers with the LID of a router's port, and with a hop limit. The router
+// asks subnet administration behind it for the LID of the packet's destination. See Router.
+//
 // # Left out
 //
-// Credits are counted, and flow control packets are not sent for them. Virtual lanes are not arbitrated by weight,
-// M_Keys protect nothing, and there are no routers, so there is one subnet. Only links of one speed are known.
+// Credits are counted, and flow control packets are not sent for them. Virtual lanes are not arbitrated by weight, and
+// M_Keys protect nothing. Groups end at a router. Only links of one speed are known.
 package fabric

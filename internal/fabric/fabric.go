@@ -22,7 +22,7 @@ const (
 	multiCap    = 1024     // entries of a multicast forwarding table
 	pkeyCap     = 16       // entries of a P_Key table
 	firstPrefix = 0xfe80 << 48
-	maxQueue    = 1 << 16 // packets that a channel adapter keeps while it has no credits; more are lost
+	maxQueue    = 1 << 16 // packets that a channel adapter keeps while it has no credits, or a router for a way; more are lost
 )
 
 // The states of a port: codes of PortInfo.
@@ -42,6 +42,9 @@ type Fabric struct {
 	Tap func(from *Port, packet []byte)
 	// Fault, unless nil, decides the fate of each packet on a cable: it returns the packet, damaged perhaps, or nil.
 	Fault func(from *Port, packet []byte) []byte
+	// Wait, unless nil, is called where the answer to Path, Join or Leave may be held up by packets that wait for
+	// credits. It lets the ports' owners receive.
+	Wait func()
 	// Partitions are given to the ports by the subnet manager. Every port is a full member of the default partition.
 	Partitions []Partition
 
@@ -50,6 +53,7 @@ type Fabric struct {
 	mgmt     []delivery // packets of virtual lane 15 under way
 	kicks    []*Port    // that may be able to move packets
 	touched  map[*Port]bool
+	changes  uint64 // counts what may change the ways: ports that come and go, and sweeps
 	settling bool
 }
 
@@ -65,19 +69,22 @@ type delivery struct {
 	packet []byte
 }
 
-// node is a channel adapter or a switch.
+// node is a channel adapter, a switch or a router.
 type node struct {
 	f     *Fabric
 	kind  uint8
 	guid  uint64
 	name  string
-	ports []*Port // by number. Of a switch 0 is the port to itself; of a channel adapter there is none
+	ports []*Port // by number. Of a switch 0 is the port to itself; of other nodes there is none
 	dead  bool    // it forwards and answers nothing
 
 	lft     []uint8
 	mft     map[uint16]uint64 // the ports of a group's LID, by bits
 	top     uint16
 	changed bool // a port has changed its state
+
+	ways map[[16]byte]*way // of a router: by the destination
+	asks []*way            // those that it asks for, in order
 }
 
 // New returns a fabric without nodes.
@@ -95,11 +102,11 @@ type Port struct {
 
 	credits [dataVLs]int // bytes that the other end can take
 	in      [dataVLs][]inside
-	out     [dataVLs][][]byte // of a channel adapter
+	out     [dataVLs][][]byte // of a channel adapter or a router
 	inbox   []received        // of a channel adapter
 
-	groups    map[[16]byte]bool // that a channel adapter takes packets for
-	answers   map[uint64]wire.SAMAD
+	groups    map[[16]byte]bool      // that a channel adapter takes packets for
+	answers   map[uint64]*wire.SAMAD // to the questions that were asked; nil has not come
 	lastTID   uint64
 	manager   *manager
 	requests  []request // for the manager
@@ -163,9 +170,11 @@ func (s *Switch) Forwards(lid uint16) uint8 {
 
 // Fail takes the switch out of order: its cables go down, and its packets are lost. Repair undoes that. What it knew
 // is gone then.
-func (s *Switch) Fail() {
-	s.n.dead = true
-	for _, p := range s.n.ports[1:] {
+func (s *Switch) Fail() { s.n.fail() }
+
+func (n *node) fail() {
+	n.dead = true
+	for _, p := range n.ports[1:] {
 		p.drop()
 		p.update()
 	}
@@ -173,11 +182,17 @@ func (s *Switch) Fail() {
 
 // Repair puts a failed switch back in order, as after power has returned.
 func (s *Switch) Repair() {
-	s.n.dead = false
 	s.n.forget()
-	for _, p := range s.n.ports {
-		p.reset()
-		p.update()
+	s.n.repair()
+}
+
+func (n *node) repair() {
+	n.dead = false
+	for _, p := range n.ports {
+		if p != nil {
+			p.reset()
+			p.update()
+		}
 	}
 }
 
@@ -194,11 +209,11 @@ func (f *Fabric) node(kind uint8, name string, ports int) *node {
 	f.nodes = append(f.nodes, n)
 	n.ports = make([]*Port, ports+1)
 	for i := range n.ports {
-		if i == 0 && kind == wire.NodeCA {
+		if i == 0 && kind != wire.NodeSwitch {
 			continue
 		}
-		p := &Port{node: n, num: uint8(i), guid: n.guid, groups: map[[16]byte]bool{}, answers: map[uint64]wire.SAMAD{}}
-		if kind == wire.NodeCA {
+		p := &Port{node: n, num: uint8(i), guid: n.guid, groups: map[[16]byte]bool{}, answers: map[uint64]*wire.SAMAD{}}
+		if kind != wire.NodeSwitch {
 			p.guid = n.guid + uint64(i)
 		}
 		p.reset()
@@ -285,6 +300,7 @@ func (p *Port) update() {
 		p.drop()
 	}
 	p.touch()
+	p.node.f.changes++
 	p.node.changed = true
 	if p.node.kind == wire.NodeSwitch && !p.node.dead {
 		p.node.trap()
@@ -354,10 +370,27 @@ func (f *Fabric) Settle() {
 	}
 }
 
-// manage has one subnet manager do one thing, and reports whether there was any.
+// Congested reports whether packets wait for credits, which the owners of the ports grant by Recv.
+func (f *Fabric) Congested() bool {
+	for _, n := range f.nodes {
+		for _, p := range n.ports {
+			if p != nil && (p.waiting() || p.queued()) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// manage has one subnet manager do one thing, or else one router, and reports whether there was any.
 func (f *Fabric) manage() bool {
 	for _, m := range f.managers {
 		if m.work() {
+			return true
+		}
+	}
+	for _, n := range f.nodes {
+		if n.ask() {
 			return true
 		}
 	}

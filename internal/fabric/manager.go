@@ -19,6 +19,7 @@ type manager struct {
 	port     *Port
 	priority uint8
 	lmc      uint8
+	prefix   uint64
 	state    uint8
 	stopped  bool
 	dirty    bool // something has changed
@@ -27,6 +28,7 @@ type manager struct {
 	tid    uint64
 	got    map[uint64]wire.SMP // answers
 	lids   map[uint64]uint16   // by a port's GUID: the lowest
+	fresh  map[uint64]bool     // ports that the latest sweep found first
 	used   map[uint16]uint64   // the GUID that has a LID
 	subnet subnet
 	groups map[[16]byte]*group
@@ -41,13 +43,17 @@ type Manager struct{ m *manager }
 // priority, 0 to 15, is the master, or else the one with the lowest GUID. lmc is how many low bits of a LID choose a
 // path.
 func (p *Port) Manager(priority, lmc uint8) *Manager {
-	m := &manager{port: p, priority: priority, lmc: min(lmc, 7), state: smDiscovering, dirty: true, got: map[uint64]wire.SMP{},
-		lids: map[uint64]uint16{}, used: map[uint16]uint64{}, groups: map[[16]byte]*group{}, blocks: map[uint32]bool{0: true}}
+	m := &manager{port: p, priority: priority, lmc: min(lmc, 7), prefix: firstPrefix, state: smDiscovering, dirty: true, got: map[uint64]wire.SMP{},
+		lids: map[uint64]uint16{}, fresh: map[uint64]bool{}, used: map[uint16]uint64{}, groups: map[[16]byte]*group{}, blocks: map[uint32]bool{0: true}}
 	p.manager = m
 	p.info.CapMask |= capIsSM
 	p.node.f.managers = append(p.node.f.managers, m)
 	return &Manager{m}
 }
+
+// SetPrefix gives the subnet another prefix than fe80::, which routers do not forward. It is called before the fabric
+// settles.
+func (m *Manager) SetPrefix(prefix uint64) { m.m.prefix = prefix }
 
 // IsMaster reports whether the manager serves the subnet.
 func (m *Manager) IsMaster() bool { return m.m.state == smMaster && !m.m.stopped }
@@ -63,9 +69,9 @@ func (m *Manager) Stop() {
 
 // Start starts the manager again. It knows nothing of what it knew.
 func (m *Manager) Start() {
-	p := m.m.port
+	p, prefix := m.m.port, m.m.prefix
 	*m.m = *p.Manager(m.m.priority, m.m.lmc).m
-	p.manager = m.m
+	m.m.prefix, p.manager = prefix, m.m
 	f := p.node.f
 	f.managers = slices.DeleteFunc(f.managers[:len(f.managers)-1], func(x *manager) bool { return x == m.m })
 	f.managers = append(f.managers, m.m)
@@ -181,12 +187,13 @@ func (m *manager) sweep() {
 	m.program()
 	m.activate(took)
 	m.multicast()
+	m.port.node.f.changes++
 }
 
 // yields reports whether another manager is to be the master.
 func (m *manager) yields() bool {
 	for _, n := range m.subnet.nodes {
-		if n.sm == nil || n.guid == m.port.node.guid {
+		if n.sm == nil || n.portGUID == m.port.guid {
 			continue
 		}
 		if m.state == smDiscovering && n.sm.State == smMaster && n.sm.Priority >= m.priority {
@@ -204,12 +211,14 @@ func (m *manager) yields() bool {
 // number gives each port its LIDs. A port keeps what it has, unless another has that too.
 func (m *manager) number() {
 	clear(m.used)
+	clear(m.fresh)
 	n := uint16(1) << m.lmc
 	ends := m.subnet.ends()
 	for pass := range 2 {
 		for _, e := range ends {
 			lid, known := m.lids[e.guid]
 			if !known {
+				m.fresh[e.guid] = true
 				lid = e.info.LID
 			}
 			if pass == 1 && m.used[m.lids[e.guid]] == e.guid && m.lids[e.guid] != 0 {
@@ -256,13 +265,13 @@ func (m *manager) activate(took bool) {
 				if info.State == Active || num == 0 && n.isSwitch {
 					want.State = 0
 				}
-				want.Prefix, want.SubnetTimeout, want.MTU = firstPrefix, lifetime, maxMTU
+				want.Prefix, want.SubnetTimeout, want.MTU = m.prefix, lifetime, maxMTU
 				if !n.isSwitch || num == 0 {
 					want.LID = m.lids[n.portGUID]
 				}
 				if !n.isSwitch {
 					want.LMC = m.lmc
-					want.Reregister = state == Active && (took || info.State == Armed)
+					want.Reregister = state == Active && (took || m.fresh[n.portGUID] || info.State == Armed)
 				}
 				if state == Armed && !n.isSwitch {
 					m.partition(n, num)

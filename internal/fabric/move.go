@@ -102,15 +102,22 @@ func (p *Port) grant(vl, n int) {
 	}
 }
 
-// release has those look whose packets may wait for the port: of a channel adapter itself, of a switch any port.
+// release has those look whose packets may wait for the port: a channel adapter or a router itself, of a switch or a router any
+// port.
 func (p *Port) release() {
-	if p.node.kind == wire.NodeCA {
+	if p.node.kind != wire.NodeSwitch {
 		p.kick()
-		return
 	}
-	for _, x := range p.node.ports[1:] {
-		if x.waiting() {
-			x.kick()
+	if p.node.kind != wire.NodeCA {
+		p.node.kickWaiting()
+	}
+}
+
+// kickWaiting is for when a port can send again. Any port may have packets for it.
+func (n *node) kickWaiting() {
+	for _, p := range n.ports[1:] {
+		if p.waiting() {
+			p.kick()
 		}
 	}
 }
@@ -124,16 +131,27 @@ func (p *Port) waiting() bool {
 	return false
 }
 
+// queued reports whether a channel adapter or a router has packets to send.
+func (p *Port) queued() bool {
+	for vl := range p.out {
+		if len(p.out[vl]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // move sends what the credits allow.
 func (p *Port) move() {
-	if p.node.kind == wire.NodeCA {
-		for vl := range p.out {
-			for len(p.out[vl]) > 0 && p.transmit(p.out[vl][0], vl) {
-				p.out[vl][0] = nil
-				p.out[vl] = p.out[vl][1:]
-			}
+	for vl := range p.out { // a switch has nothing there
+		had := len(p.out[vl])
+		for len(p.out[vl]) > 0 && p.transmit(p.out[vl][0], vl) {
+			p.out[vl][0] = nil
+			p.out[vl] = p.out[vl][1:]
 		}
-		return
+		if had > 0 && len(p.out[vl]) == 0 && p.node.kind == wire.NodeRouter {
+			p.node.kickWaiting()
+		}
 	}
 	for vl := range p.in {
 		for len(p.in[vl]) > 0 && p.forward(&p.in[vl][0], vl) {
@@ -145,7 +163,7 @@ func (p *Port) move() {
 	}
 }
 
-// forward sends the packet at the head of a switch's buffer by the ports that it is for, and reports whether it is
+// forward sends the packet at the head of a switch's or a router's buffer by the ports that it is for, and reports whether it is
 // gone.
 func (p *Port) forward(in *inside, vl int) bool {
 	for len(in.to) > 0 {
@@ -153,7 +171,7 @@ func (p *Port) forward(in *inside, vl int) bool {
 		switch {
 		case p.node.dead, q.info.State != Active && q.info.State != Armed, mtuBytes(q.info.MTU)+overhead < len(in.packet):
 			q.Stats.Discarded++
-		case !q.transmit(in.packet, vl):
+		case len(q.out[vl]) > 0, !q.transmit(in.packet, vl): // what a router keeps was there before
 			if !in.waited {
 				in.waited = true
 				q.Stats.Waited++
@@ -218,6 +236,10 @@ func (p *Port) arrive(packet []byte, vl int) {
 		return
 	}
 	p.Stats.Received++
+	if p.node.kind == wire.NodeRouter {
+		p.enter(packet, whole, &h, vl)
+		return
+	}
 	if p.node.kind == wire.NodeCA {
 		switch {
 		case p.owns(h.DLID), h.DLID >= wire.MulticastLID && h.DLID != wire.PermissiveLID && p.groups[dgid(packet)]:
@@ -239,7 +261,12 @@ func (p *Port) arrive(packet []byte, vl int) {
 		p.grant(vl, blocks(packet))
 		return
 	}
-	p.in[vl] = append(p.in[vl], inside{packet: packet, to: to})
+	p.keep(inside{packet: packet, to: to}, vl)
+}
+
+// keep puts a packet into the port's buffer, on its way to other ports.
+func (p *Port) keep(in inside, vl int) {
+	p.in[vl] = append(p.in[vl], in)
 	p.kick()
 }
 

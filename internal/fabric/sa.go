@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,8 +26,8 @@ func (p *Port) administration(whole []byte) bool {
 	switch {
 	case err != nil || s.ClassVersion != wire.MADVersionSA:
 	case s.Method&wire.MADMethodResponse != 0:
-		if s.TID == p.lastTID {
-			p.answers[s.TID] = s
+		if _, asked := p.answers[s.TID]; asked {
+			p.answers[s.TID] = &s
 		}
 	case p.manager != nil:
 		p.requests = append(p.requests, request{h, pk.DETH.SrcQP, s})
@@ -40,25 +41,48 @@ func (p *Port) Ask(method uint8, attr uint16, mask uint64, put func(*wire.SAMAD)
 		return wire.SAMAD{}, ErrNotActive
 	}
 	for range tries {
-		p.lastTID++
-		s := wire.SAMAD{MADHeader: wire.MADHeader{BaseVersion: wire.MADBaseVersion, MgmtClass: wire.MADClassSA, ClassVersion: wire.MADVersionSA,
-			Method: method, TID: p.lastTID, AttrID: attr}}
-		put(&s)
-		s.Mask = mask
-		h := wire.LRH{VL: VL(p.info.SMSL), SL: p.info.SMSL, DLID: p.info.SMLID, SLID: p.info.LID}
-		if err := p.Send(mad(h, wire.GSIQPN, wire.GSIQPN, wire.GSIQKey, s.AppendTo(nil))); err != nil {
+		tid, err := p.question(method, attr, mask, put)
+		if err != nil {
+			delete(p.answers, tid)
 			return wire.SAMAD{}, err
 		}
-		p.node.f.Settle()
-		if got, ok := p.answers[p.lastTID]; ok {
-			delete(p.answers, p.lastTID)
-			if got.Status != 0 {
-				return got, SAError(got.Status)
-			}
-			return got, nil
+		got := p.await(tid)
+		delete(p.answers, tid)
+		switch {
+		case got == nil:
+		case got.Status != 0:
+			return *got, SAError(got.Status)
+		default:
+			return *got, nil
 		}
 	}
 	return wire.SAMAD{}, errors.New("subnet administration does not answer: its subnet manager may have failed, or the way there")
+}
+
+const maxWaits = 2000 // for an answer
+
+// await returns the answer to a question, or nil if there is none.
+func (p *Port) await(tid uint64) *wire.SAMAD {
+	f := p.node.f
+	f.Settle()
+	for i := 0; p.answers[tid] == nil && f.Wait != nil && f.Congested() && i < maxWaits; i++ {
+		f.Wait()
+		f.Settle()
+	}
+	return p.answers[tid]
+}
+
+// question sends a question to subnet administration. p.answers has the answer by the number that it returns, once it
+// has come.
+func (p *Port) question(method uint8, attr uint16, mask uint64, put func(*wire.SAMAD)) (tid uint64, err error) {
+	p.lastTID++
+	p.answers[p.lastTID] = nil
+	s := wire.SAMAD{MADHeader: wire.MADHeader{BaseVersion: wire.MADBaseVersion, MgmtClass: wire.MADClassSA, ClassVersion: wire.MADVersionSA,
+		Method: method, TID: p.lastTID, AttrID: attr}}
+	put(&s)
+	s.Mask = mask
+	h := wire.LRH{VL: VL(p.info.SMSL), SL: p.info.SMSL, DLID: p.info.SMLID, SLID: p.info.LID}
+	return p.lastTID, p.Send(mad(h, wire.GSIQPN, wire.GSIQPN, wire.GSIQKey, s.AppendTo(nil)))
 }
 
 // SAError is the status of an answer of subnet administration's that says no.
@@ -155,12 +179,22 @@ func (m *manager) path(s *wire.SAMAD) (status uint16) {
 	}
 	from := m.endOf(q.SGID, q.SLID, s.Mask&wire.PathSGID != 0)
 	to := m.endOf(q.DGID, q.DLID, s.Mask&wire.PathDGID != 0)
+	routed := to == nil && s.Mask&wire.PathDGID != 0
+	if routed {
+		to = m.gateway(prefixOf(q.DGID))
+	}
 	if from == nil || to == nil {
 		return wire.SAStatusNoRecords
 	}
 	r := wire.PathRecord{
-		SGID: gidOf(firstPrefix, from.guid), DGID: gidOf(firstPrefix, to.guid), SLID: m.lids[from.guid], DLID: m.lids[to.guid],
+		SGID: gidOf(m.prefix, from.guid), DGID: gidOf(m.prefix, to.guid), SLID: m.lids[from.guid], DLID: m.lids[to.guid],
 		Reversible: true, PKey: wire.DefaultPKey, MTU: min(from.info.MTU, to.info.MTU), Rate: rate100, Lifetime: lifetime,
+	}
+	if routed {
+		r.DGID, r.HopLimit = q.DGID, maxHopLimit
+	}
+	if from.guid == to.guid {
+		r.Lifetime = 0 // the port's own loop
 	}
 	if s.Mask&wire.PathPKey != 0 {
 		r.PKey = q.PKey
@@ -174,6 +208,9 @@ func (m *manager) path(s *wire.SAMAD) (status uint16) {
 	r.Put(s)
 	return 0
 }
+
+// prefixOf returns the subnet's part of a GID.
+func prefixOf(gid [16]byte) uint64 { return binary.BigEndian.Uint64(gid[:]) }
 
 // gidOf makes a GID of a subnet's prefix and a port's GUID.
 func gidOf(prefix, guid uint64) (g [16]byte) {

@@ -266,10 +266,11 @@ func (n *node) multicastTable(s *wire.SMP, set bool) uint16 {
 	return 0
 }
 
-// portOf returns the port that an attribute modifier names, or nil. A channel adapter has the one that was asked.
+// portOf returns the port that an attribute modifier names, or nil. A channel adapter and a router tell of the port that
+// was asked.
 func (n *node) portOf(mod uint32, at *Port) *Port {
-	if n.kind == wire.NodeCA {
-		if mod > 1 {
+	if n.kind != wire.NodeSwitch {
+		if mod != 0 && mod != uint32(at.num) {
 			return nil
 		}
 		return at

@@ -8,14 +8,16 @@ import (
 
 // subnet is what a subnet manager has found.
 type subnet struct {
-	nodes []*found // its own node first, the nearer ones before the others
-	by    map[uint64]*found
+	nodes []*found          // its own node first, the nearer ones before the others
+	by    map[uint64]*found // a switch by its GUID, others by that of the port
 }
 
-// found is a node of a subnet.
+// found is a node of a subnet. Each port of a router is one.
 type found struct {
 	guid, portGUID uint64
+	kind           uint8
 	isSwitch       bool
+	num            uint8 // of the port that has LIDs
 	route          []uint8
 	ports          []*wire.PortInfo // by number; nil where there is none, or it did not answer
 	links          map[uint8]far
@@ -41,7 +43,7 @@ func (m *manager) discover() subnet {
 				continue
 			}
 			if !n.isSwitch && i > 0 {
-				continue // behind a channel adapter there is nothing
+				continue // behind a channel adapter there is nothing, and behind a router another subnet
 			}
 			route := append(slices.Clone(n.route), uint8(num))
 			if len(route) > wire.MaxHops {
@@ -64,14 +66,21 @@ func (m *manager) visit(s *subnet, route []uint8) (*found, uint8) {
 		return nil, 0
 	}
 	info := wire.DecodeNodeInfo(data)
-	if n := s.by[info.NodeGUID]; n != nil {
+	key := info.PortGUID
+	if info.Type == wire.NodeSwitch {
+		key = info.NodeGUID
+	}
+	if n := s.by[key]; n != nil {
 		return n, info.LocalPort
 	}
-	n := &found{guid: info.NodeGUID, portGUID: info.PortGUID, isSwitch: info.Type == wire.NodeSwitch, route: route,
+	n := &found{guid: info.NodeGUID, portGUID: info.PortGUID, kind: info.Type, isSwitch: info.Type == wire.NodeSwitch, num: info.LocalPort, route: route,
 		ports: make([]*wire.PortInfo, int(info.Ports)+1), links: map[uint8]far{}}
-	first := 1
+	if int(n.num) >= len(n.ports) {
+		return nil, 0
+	}
+	first, last := int(n.num), int(n.num)
 	if n.isSwitch {
-		first = 0
+		n.num, first, last = 0, 0, len(n.ports)-1
 		if data, ok := m.get(route, wire.AttrSwitch, 0); ok {
 			v := wire.DecodeSwitchInfo(data)
 			n.top = v.LinearTop
@@ -81,7 +90,7 @@ func (m *manager) visit(s *subnet, route []uint8) (*found, uint8) {
 			}
 		}
 	}
-	for num := first; num < len(n.ports); num++ {
+	for num := first; num <= last; num++ {
 		if data, ok := m.get(route, wire.AttrPortInfo, uint32(num)); ok {
 			p := wire.DecodePortInfo(data)
 			n.ports[num] = &p
@@ -94,11 +103,11 @@ func (m *manager) visit(s *subnet, route []uint8) (*found, uint8) {
 		}
 	}
 	s.nodes = append(s.nodes, n)
-	s.by[n.guid] = n
+	s.by[key] = n
 	return n, info.LocalPort
 }
 
-// end is a port that has LIDs: that of a channel adapter, or a switch itself.
+// end is a port that has LIDs: that of a channel adapter or a router, or a switch itself.
 type end struct {
 	guid     uint64
 	isSwitch bool
@@ -110,11 +119,12 @@ type end struct {
 // ends returns the ports that have LIDs.
 func (s *subnet) ends() (list []end) {
 	for _, n := range s.nodes {
-		if n.isSwitch && n.ports[0] != nil {
-			list = append(list, end{n.portGUID, true, n.ports[0], n, far{n, 0}})
+		at := far{n, 0}
+		if !n.isSwitch {
+			at = n.links[n.num]
 		}
-		if !n.isSwitch && n.ports[1] != nil {
-			list = append(list, end{n.portGUID, false, n.ports[1], n, n.links[1]})
+		if info := n.ports[n.num]; info != nil {
+			list = append(list, end{n.portGUID, n.isSwitch, info, n, at})
 		}
 	}
 	return list

@@ -17,8 +17,9 @@ import (
 
 // ibWay is the part of a path that InfiniBand has.
 type ibWay struct {
-	src  netip.AddrPort
-	flow wire.Flow
+	src      netip.AddrPort
+	flow     wire.Flow
+	hopLimit uint8
 }
 
 var _ verbs.ProviderMcastLID = (*qp)(nil)
@@ -99,7 +100,7 @@ func (d *Device) resolveIB(s *shard, ah *verbs.AHAttr) (path, error) {
 	}
 	ib := d.port.ib()
 	slid := ib.LID&^(1<<ib.LMC-1) | uint16(ah.SrcPathBits)&(1<<ib.LMC-1)
-	way := &ibWay{flow: wire.NewLocalFlow(slid, ah.DLID, ah.SL)}
+	way := &ibWay{flow: wire.NewLocalFlow(slid, ah.DLID, ah.SL), hopLimit: ah.HopLimit}
 	from, to := link.LIDAddr(slid), link.LIDAddr(ah.DLID)
 	switch group := ah.DLID >= wire.MulticastLID; {
 	case ah.IsGlobal():
@@ -164,7 +165,7 @@ func (d *Device) putHeader(b *[verbs.GRHSize]byte, in *link.Datagram, payload in
 		o.PathBits = uint8(in.Dst.Port() & (1<<ib.LMC - 1))
 	}
 	if o.Global {
-		h := wire.GRH{TrafficClass: in.TrafficClass, FlowLabel: label, Length: uint16(payload), NextHeader: wire.GRHNextHeader, HopLimit: grhHopLimit,
+		h := wire.GRH{TrafficClass: in.TrafficClass, FlowLabel: label, Length: uint16(payload), NextHeader: wire.GRHNextHeader, HopLimit: in.HopLimit,
 			SGID: in.Src.Addr().As16(), DGID: in.Dst.Addr().As16()}
 		h.AppendTo(b[:0])
 	}

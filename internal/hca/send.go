@@ -193,6 +193,9 @@ func (b *batch) add(o *outbound, n int, class uint8) {
 	o.flow.SealFolded(0, data, &b.fold)
 	d := &b.dgram[b.n] // field by field, as in transport: links alone set the others
 	d.Src, d.Dst, d.Payload, d.SegmentSize, d.FlowLabel, d.TrafficClass = o.src, o.dst, data, n, o.flow.Label(), class
+	if o.ib != nil {
+		d.HopLimit = o.ib.hopLimit
+	}
 	b.n++
 	b.train = 1
 }

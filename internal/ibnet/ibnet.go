@@ -24,7 +24,22 @@ type Net struct {
 }
 
 // New returns a Net of a fabric that nobody else uses.
-func New(f *fabric.Fabric) *Net { return &Net{fabric: f, devs: map[*fabric.Port]*Netdev{}} }
+func New(f *fabric.Fabric) *Net {
+	n := &Net{fabric: f, devs: map[*fabric.Port]*Netdev{}}
+	f.Wait = n.wait
+	return n
+}
+
+// moment is how long a wait lasts for an answer that waits for credits.
+const moment = time.Millisecond
+
+// wait lets the ports' owners receive. The caller holds n.mu, which is free meanwhile.
+func (n *Net) wait() {
+	n.settle()
+	n.mu.Unlock()
+	time.Sleep(moment)
+	n.mu.Lock()
+}
 
 // Do calls f with the fabric to itself, and then lets the fabric settle.
 func (n *Net) Do(f func(*fabric.Fabric)) {
@@ -162,7 +177,7 @@ func (d *Netdev) Path(to netip.Addr) (link.IBPath, error) {
 	if err != nil {
 		return link.IBPath{}, fmt.Errorf("ask for the path from %s to %v: %w", d.name, to, err)
 	}
-	return link.IBPath{DLID: r.DLID, SLID: r.SLID, SL: r.SL, MTU: r.MTU, Rate: r.Rate, PKey: r.PKey, Lifetime: r.Lifetime}, nil
+	return link.IBPath{DLID: r.DLID, SLID: r.SLID, SL: r.SL, MTU: r.MTU, Rate: r.Rate, PKey: r.PKey, Lifetime: r.Lifetime, HopLimit: r.HopLimit}, nil
 }
 
 // Join implements link.IBNetdev.
@@ -290,14 +305,12 @@ func (l *Link) send(d *link.Datagram) error {
 	h.Length = uint16(size / 4)
 	b := h.AppendTo(make([]byte, 0, size+wire.VCRCSize))
 	if global {
-		g := wire.GRH{TrafficClass: d.TrafficClass, FlowLabel: label, Length: uint16(len(d.Payload)), NextHeader: wire.GRHNextHeader, HopLimit: hopLimit,
+		g := wire.GRH{TrafficClass: d.TrafficClass, FlowLabel: label, Length: uint16(len(d.Payload)), NextHeader: wire.GRHNextHeader, HopLimit: d.HopLimit,
 			SGID: d.Src.Addr().As16(), DGID: d.Dst.Addr().As16()}
 		b = g.AppendTo(b)
 	}
 	return l.dev.port.Send(append(b, d.Payload...))
 }
-
-const hopLimit = 64
 
 // Recv implements link.Link.
 func (l *Link) Recv(batch []link.Datagram) (int, error) {
@@ -343,7 +356,7 @@ func read(d *link.Datagram, b []byte) bool {
 		}
 		b = b[wire.GRHSize:]
 		src, dst = netip.AddrFrom16(g.SGID), netip.AddrFrom16(g.DGID)
-		d.TrafficClass, d.FlowLabel = g.TrafficClass, wire.LinkLabelOf(g.FlowLabel, h.SL)
+		d.TrafficClass, d.FlowLabel, d.HopLimit = g.TrafficClass, wire.LinkLabelOf(g.FlowLabel, h.SL), g.HopLimit
 	}
 	d.Src, d.Dst = netip.AddrPortFrom(src, h.SLID), netip.AddrPortFrom(dst, h.DLID)
 	d.Payload = append([]byte(nil), b...)

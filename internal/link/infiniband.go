@@ -6,7 +6,7 @@ import "net/netip"
 //
 // In the AddrPort of a datagram's source or destination the port number is a LID. The address is a GID if the packet
 // has a GRH, or else LIDAddr of the LID. FlowLabel has the service level in its bits 24 to 27, and the flow label of
-// the GRH below. TrafficClass is of the GRH. Payload is from the BTH to the ICRC, as elsewhere, and there are no
+// the GRH below. TrafficClass and HopLimit are of the GRH. Payload is from the BTH to the ICRC, as elsewhere, and there are no
 // trains.
 type IBPort struct {
 	NodeGUID, GUID   uint64
@@ -41,6 +41,7 @@ type IBPath struct {
 	MTU, Rate  uint8 // codes
 	PKey       uint16
 	Lifetime   uint8 // code
+	HopLimit   uint8 // 0 in the subnet, where packets need no GRH
 }
 
 // An IBNetdev is a Netdev that is a port of InfiniBand.

@@ -38,6 +38,9 @@ type Datagram struct {
 	// mark of congestion is lost.
 	TrafficClass uint8
 
+	// HopLimit is that of the GRH, on InfiniBand alone.
+	HopLimit uint8
+
 	// ID is the IPv4 identification of the first datagram, and IDKnown says whether the link could see it. Links only
 	// set them on datagrams that they receive: on the way out the identification is the position in the train (see
 	// Link.Send).

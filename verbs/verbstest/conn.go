@@ -1,8 +1,10 @@
 package verbstest
 
 import (
+	"net/netip"
 	"slices"
 
+	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -124,7 +126,18 @@ func (e *end) join() {
 func (e *end) introduce() {
 	me := e.self()
 	e.to = Exchange(e.Side, me)
+	if !e.ethernet() && !e.to.GID.IsZero() && [8]byte(e.to.GID[:]) != [8]byte(me.GID[:]) {
+		e.to.LID = e.routerTo(e.to.GID)
+	}
 	e.mtu = min(me.MTU, e.to.MTU).Bytes()
+}
+
+// routerTo returns the LID of the router that leads to a port in another subnet of InfiniBand.
+func (s *Side) routerTo(to verbs.GID) uint16 {
+	id := s.cm().routed(rdmacm.PortSpaceTCP, netip.AddrPortFrom(to.Addr(), 1))
+	p, err := id.Path()
+	s.must(err)
+	return p.DLID
 }
 
 func (s *Side) gid() verbs.GID {
