@@ -184,6 +184,7 @@ func deviceNames(inv *cli.Invocation, only string) ([]string, int) {
 // report is the printed data of a device.
 type report struct {
 	card  cardFacts // with --report
+	board string    // of a card, as its driver tells it
 	info  verbs.DeviceInfo
 	attr  verbs.DeviceAttr
 	ports []portinfo
@@ -214,6 +215,7 @@ func query(inv *cli.Invocation, name string, f flags) (r *report, code int) {
 		}
 	}()
 	r = &report{info: dev.Info()}
+	r.board = boardOf(r.info.KernelName)
 	if r.attr, err = dev.Query(); err != nil {
 		inv.Fail(err, "Failed to query device props\n")
 		return nil, statusQueryFailed

@@ -85,15 +85,25 @@ func libraryFile() string {
 	return ""
 }
 
+const classDir = "/sys/class/infiniband"
+
+// boardOf returns what identifies a card's board, or "".
+func boardOf(kernelName string) string {
+	if kernelName == "" {
+		return ""
+	}
+	return line(filepath.Join(classDir, kernelName, "board_id"))
+}
+
 func factsOfCard(kernelName string) (c cardFacts) {
 	if kernelName == "" {
 		return c
 	}
-	dir := filepath.Join("/sys/class/infiniband", kernelName)
+	dir := filepath.Join(classDir, kernelName)
 	if to, err := filepath.EvalSymlinks(filepath.Join(dir, "device", "driver")); err == nil {
 		c.Driver = filepath.Base(to)
 	}
-	c.Board, c.Type = line(filepath.Join(dir, "board_id")), line(filepath.Join(dir, "hca_type"))
+	c.Board, c.Type = boardOf(kernelName), line(filepath.Join(dir, "hca_type"))
 	if v, d := line(filepath.Join(dir, "device", "vendor")), line(filepath.Join(dir, "device", "device")); v != "" {
 		c.PCI = v + ":" + d
 	}

@@ -22,6 +22,9 @@ func (r *report) print(w io.Writer, verbose bool) {
 	fmt.Fprintf(w, "\tvendor_id:\t\t\t0x%04x\n", a.VendorID)
 	fmt.Fprintf(w, "\tvendor_part_id:\t\t\t%d\n", a.VendorPartID)
 	fmt.Fprintf(w, "\thw_ver:\t\t\t\t0x%X\n", a.HWVer)
+	if r.board != "" {
+		fmt.Fprintf(w, "\tboard_id:\t\t\t%s\n", r.board)
+	}
 	fmt.Fprintf(w, "\tphys_port_cnt:\t\t\t%d\n", a.PhysPortCnt)
 	if verbose {
 		printDeviceAttr(w, a)
