@@ -18,6 +18,7 @@ import (
 type captures struct {
 	file    *os.File     // of --pcap, or nil: each packet once
 	seen    bytes.Buffer // for --see and --svg: each packet at both ends
+	frames  bytes.Buffer // for a scene: each packet once
 	writers []*pcap.Writer
 }
 
@@ -35,6 +36,19 @@ func (c *captures) open(f flags, now func() time.Time) (err error) {
 		return c.add(&c.seen, pcap.Options{Now: now})
 	}
 	return nil
+}
+
+// keepFrames keeps all packets for a scene.
+func (c *captures) keepFrames(now func() time.Time) error {
+	return c.add(&c.frames, pcap.Options{OutgoingOnly: true, Now: now})
+}
+
+func (c *captures) flush() error {
+	var errs []error
+	for _, p := range c.writers {
+		errs = append(errs, p.Flush())
+	}
+	return errors.Join(errs...)
 }
 
 func (c *captures) add(w io.Writer, o pcap.Options) error {

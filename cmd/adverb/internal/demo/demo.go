@@ -108,6 +108,9 @@ func run(inv *cli.Invocation) int {
 	if len(operands) == 1 {
 		for _, s := range scenes {
 			if s.name == operands[0] {
+				if shows := f.trace || f.draws() || f.pcap != ""; s.told && (shows || f.quiet) {
+					return refuse("the scene %s tells of its packets, which are InfiniBand's: leave out the flags", s.name)
+				}
 				if f.quiet && !f.trace && !f.draws() && f.pcap == "" {
 					return refuse("with -q alone the scene %s prints nothing: add --see, --svg=<file>, --trace or --pcap=<file>, or leave out -q", s.name)
 				}

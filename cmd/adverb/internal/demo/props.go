@@ -37,11 +37,23 @@ func (s *stage) connect(w wiring) (a, b *verbs.QP) {
 	}
 	a, b = create(s.a), create(s.b)
 	path := verbs.Path{MTU: verbs.MTU1024}
-	s.must(a.RTR(verbs.Peer{QPN: b.QPN(), PSN: firstPSNB, GID: s.b.gid}, path))
-	s.must(b.RTR(verbs.Peer{QPN: a.QPN(), PSN: firstPSNA, GID: s.a.gid}, path))
+	s.must(a.RTR(s.a.toward(s.b, verbs.Peer{QPN: b.QPN(), PSN: firstPSNB, GID: s.b.gid}), path))
+	s.must(b.RTR(s.b.toward(s.a, verbs.Peer{QPN: a.QPN(), PSN: firstPSNA, GID: s.a.gid}), path))
 	s.must(a.RTS(firstPSNA, w.retry))
 	s.must(b.RTS(firstPSNB, verbs.DefaultRetry))
 	return a, b
+}
+
+// toward completes a peer's address. On InfiniBand the path has a LID, and within a subnet no GID.
+func (h *node) toward(to *node, p verbs.Peer) verbs.Peer {
+	if h.s.instant {
+		path, _, err := h.hca.IBPath(to.addr)
+		h.s.must(err)
+		if p.LID = path.DLID; !h.s.routed {
+			p.GID = verbs.GID{}
+		}
+	}
+	return p
 }
 
 // introduce says who there is.

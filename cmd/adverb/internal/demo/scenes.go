@@ -14,14 +14,17 @@ var scenes = []struct {
 	name string
 	does string
 	play func(*stage)
+	told bool // on InfiniBand: the story has the packets, and flags cannot show them
 }{
-	{"send", "a SEND in four steps, with each WQE and CQE", sceneSend},
-	{"atomic", "FETCH_ADD and COMPARE_SWAP, and what they return", sceneAtomic},
-	{"loss", "a packet that is lost, and how it is repeated", sceneLoss},
-	{"rnr", "a SEND that comes before the receive is posted", sceneRNR},
-	{"routing", "packets that overtake one another, without and with adaptive routing", sceneRouting},
-	{"mtu", "how a message becomes packets, and their headers byte by byte", sceneMTU},
-	{"keys", "what rkeys and permissions let through, and what not", sceneKeys},
+	{"send", "a SEND in four steps, with each WQE and CQE", sceneSend, false},
+	{"atomic", "FETCH_ADD and COMPARE_SWAP, and what they return", sceneAtomic, false},
+	{"loss", "a packet that is lost, and how it is repeated", sceneLoss, false},
+	{"rnr", "a SEND that comes before the receive is posted", sceneRNR, false},
+	{"routing", "packets that overtake one another, without and with adaptive routing", sceneRouting, false},
+	{"mtu", "how a message becomes packets, and their headers byte by byte", sceneMTU, false},
+	{"subnet", "how a subnet of InfiniBand comes into service: LIDs, forwarding tables, a path", sceneSubnet, true},
+	{"stacks", "the headers of a SEND on InfiniBand, RoCEv1, RoCEv2 and iWARP, side by side", sceneStacks, false},
+	{"keys", "what rkeys and permissions let through, and what not", sceneKeys, false},
 }
 
 const (

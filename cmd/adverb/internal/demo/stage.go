@@ -42,6 +42,11 @@ type stage struct {
 	a, b *node
 	step int
 
+	instant bool   // InfiniBand, whose packets take no time
+	routed  bool   // with a router between A and B
+	cable   []byte // the SEND on InfiniBand, from the LRH to the VCRC
+	smps    *smpTeller
+
 	captures captures
 	sent     [][]byte // all packets, from the BTH to the ICRC
 }
@@ -80,13 +85,14 @@ func must[T any](v T, err error) T {
 // play plays a scene, and then draws its packets if they are asked for.
 func play(w io.Writer, f flags, scene func(*stage)) (err error) {
 	s := &stage{w: w, quiet: f.quiet, trace: f.trace, rng: rand.New(rand.NewPCG(sceneSeed, 0))}
-	if err := errors.Join(s.perform(f, scene), s.close()); err != nil {
+	if err := errors.Join(s.perform(f, (*stage).onEthernet, scene), s.close()); err != nil {
 		return err
 	}
 	return s.captures.draw(w, f, f.quiet)
 }
 
-func (s *stage) perform(f flags, scene func(*stage)) (err error) {
+// perform opens the two hosts, and plays a scene.
+func (s *stage) perform(f flags, open, scene func(*stage)) (err error) {
 	defer func() {
 		switch x := recover().(type) {
 		case nil:
@@ -97,23 +103,40 @@ func (s *stage) perform(f flags, scene func(*stage)) (err error) {
 		}
 	}()
 	s.must(s.captures.open(f, func() time.Time { return zeroTime.Add(s.now) }))
-	s.net = sim.New(sim.Config{Seed: sceneSeed, Delay: flight, MTU: etherMTU, MaxTrain: 1, Now: func() time.Duration { return s.now }})
-	s.a = s.open("A", netip.AddrFrom4([4]byte{10, 0, 0, 1}), 0xa0000000)
-	s.b = s.open("B", netip.AddrFrom4([4]byte{10, 0, 0, 2}), 0xb0000000)
+	s.must(s.captures.keepFrames(func() time.Time { return zeroTime.Add(s.now) }))
+	open(s)
 	scene(s)
 	return nil
 }
 
+// onEthernet opens A and B on RoCEv2.
+func (s *stage) onEthernet() {
+	s.net = s.etherNet()
+	s.a = s.open("A", netip.AddrFrom4([4]byte{10, 0, 0, 1}), 0xa0000000)
+	s.b = s.open("B", netip.AddrFrom4([4]byte{10, 0, 0, 2}), 0xb0000000)
+}
+
+func (s *stage) etherNet() *sim.Network {
+	return sim.New(sim.Config{Seed: sceneSeed, Delay: flight, MTU: etherMTU, MaxTrain: 1, Now: func() time.Duration { return s.now }})
+}
+
 // open opens a host's device. It keeps to the specification alone, as toward a card.
 func (s *stage) open(name string, addr netip.Addr, memory uint64) *node {
+	return s.openOn(s.net.Netdev("demo_"+name, addr), name, addr, memory)
+}
+
+func (s *stage) openOn(netdev link.Netdev, name string, addr netip.Addr, memory uint64) *node {
 	h := &node{s: s, name: name, addr: addr, iova: memory}
 	c := hca.Config{
 		Name: "demo_" + name, Driven: true, Standard: true, Clock: clock.Told(func() time.Duration { return s.now }),
 		Random: s.rng.Uint32, IOVA: func() (uint64, bool) { return h.iova, true },
 	}
-	c.Middleware = append(s.captures.middleware(), func(l link.Link) link.Link { return &watched{l, s} })
+	if !s.instant { // captures know Ethernet alone
+		c.Middleware = s.captures.middleware()
+	}
+	c.Middleware = append(c.Middleware, func(l link.Link) link.Link { return &watched{l, s} })
 	c.Journal = s.captures.recorder(nil)
-	h.hca = must(hca.Open(s.net.Netdev("demo_"+name, addr), c))
+	h.hca = must(hca.Open(netdev, c))
 	dev := verbs.NewDevice(h.hca)
 	h.pd, h.cq, h.gid = must(dev.AllocPD()), must(dev.CreateCQ(sceneCQ)), must(dev.GID(1, 0)).GID
 	return h
@@ -210,6 +233,9 @@ func (s *stage) advance(done func() bool, end time.Duration) bool {
 			if d, ok := h.hca.NextDrive(); ok {
 				at = min(at, s.now+d)
 			}
+		}
+		if s.instant {
+			continue
 		}
 		if d, ok := s.net.NextDelivery(); ok {
 			at = min(at, d)
