@@ -10,8 +10,14 @@ type known struct {
 }
 
 // of reports whether a kernel is one that the case is known of. release is as uname tells it.
-func (k known) of(release string) bool {
-	return k.kernel == "" || strings.HasPrefix(release, k.kernel+".")
+func (k known) of(release string) bool { return isOf(release, k.kernel) }
+
+// of reports whether a kernel lacks the capability.
+func (l lack) of(release string) bool { return isOf(release, l.kernel) }
+
+// isOf reports whether a release of Linux is of a version, which is "" for all.
+func isOf(release, version string) bool {
+	return version == "" || strings.HasPrefix(release, version+".")
 }
 
 // knownOf are the cases that do not pass, by driver.
@@ -25,10 +31,7 @@ var hurtOf = map[string]string{deviceRxe: "^mw/type 2: the QP goes$", deviceSiw:
 // its siw_qp_llp_data_ready gives up where it does not get the QP's lock, and nothing comes back to the data.
 var stalls = map[string]int{deviceSiw: 3}
 
-const (
-	notPromised = "it is not guaranteed"
-	notPosted   = "ibv_post_send has no FLUSH and no ATOMIC WRITE"
-)
+const notPromised = "it is not guaranteed"
 
 // Why cases do not pass on rdma_rxe.
 const (
@@ -40,6 +43,7 @@ const (
 	rxeDrain    = "rxe ends a draining, and sends what was posted in SQD, with the next work request alone"
 	rxeGroup    = "rxe has the interface take frames for an IPv6 group; the host's IP joins by the connection manager alone"
 	rxeBounds   = "rxe holds a request to the bounds of the region, and not to the window's"
+	rxePlaces   = "rxe has FLUSH and ATOMIC WRITE from Linux 6.2 on"
 )
 
 var rxeKnown = map[string]known{
@@ -70,6 +74,7 @@ var rxeKnown = map[string]known{
 	"rc/error: message too long":            {"some", "rxe completes a receive that fails before its QP is in ERR", ""},
 	"rc/error: bad lkey of a send":          {"some", rxeFlush, "6.12"},
 	"mw/type 2: posted in a list":           {"some", rxeFlush, "6.12"},
+	"rc/flush to a file":                    {"fail", "rxe registers memory for FLUSHes to storage where it is persistent memory alone", "6.12"},
 }
 
 // Why cases do not pass on siw.
@@ -121,19 +126,25 @@ var siwKnown = map[string]known{
 	"cm/many at a time":                          {"fail", siwCQs, ""},
 }
 
-// lacksOf are the capabilities of the conformance suite that a driver has not, each with why. Cases that need one are skipped.
-var lacksOf = map[string]map[string]string{
+// lack is a capability of the conformance suite that a driver has not.
+type lack struct {
+	why    string
+	kernel string // as in known
+}
+
+// lacksOf are the capabilities that a driver has not, by driver. Cases that need one are skipped.
+var lacksOf = map[string]map[string]lack{
 	deviceRxe: {
-		"LastWordLast": notPromised, "ExactEvents": notPromised, "OverrunStatus": notPromised,
-		"Rereg": "rdma-core has no rereg_mr for rxe", "Timestamps": "rxe has no clock",
-		"AtomicWrites": notPosted, "FlushGlobal": notPosted, "FlushPersistent": notPosted, "XRC": "rxe has none",
+		"LastWordLast": {notPromised, ""}, "ExactEvents": {notPromised, ""}, "OverrunStatus": {notPromised, ""},
+		"Rereg": {"rdma-core has no rereg_mr for rxe", ""}, "Timestamps": {"rxe has no clock", ""}, "XRC": {"rxe has none", ""},
+		"AtomicWrites": {rxePlaces, "6.1"}, "FlushGlobal": {rxePlaces, "6.1"}, "FlushPersistent": {rxePlaces, "6.1"},
 	},
 	deviceSiw: {
-		"LastWordLast": notPromised, "ExactEvents": notPromised, "OverrunStatus": notPromised,
-		"Rereg": "rdma-core has no rereg_mr for siw", "Timestamps": "siw has no clock",
-		"AtomicWrites": notPosted, "FlushGlobal": notPosted, "FlushPersistent": notPosted, "XRC": "siw has none",
-		"ByHand": "iWARP's connections belong to the connection manager", "UC": "iWARP has RC alone", "UD": "iWARP has RC alone",
-		"SendImm": "iWARP has no SEND with immediate data", "RNR": "iWARP has no RNR NAK", "SQD": "iWARP has no such state",
-		"Atomics": "siw has none", "MWType1": "siw has none", "MWType2": "siw has none", "Multicast": "iWARP has none",
+		"LastWordLast": {notPromised, ""}, "ExactEvents": {notPromised, ""}, "OverrunStatus": {notPromised, ""},
+		"Rereg": {"rdma-core has no rereg_mr for siw", ""}, "Timestamps": {"siw has no clock", ""}, "XRC": {"siw has none", ""},
+		"AtomicWrites": {"siw has none", ""}, "FlushGlobal": {"siw has none", ""}, "FlushPersistent": {"siw has none", ""},
+		"ByHand": {"iWARP's connections belong to the connection manager", ""}, "UC": {"iWARP has RC alone", ""}, "UD": {"iWARP has RC alone", ""},
+		"SendImm": {"iWARP has no SEND with immediate data", ""}, "RNR": {"iWARP has no RNR NAK", ""}, "SQD": {"iWARP has no such state", ""},
+		"Atomics": {"siw has none", ""}, "MWType1": {"siw has none", ""}, "MWType2": {"siw has none", ""}, "Multicast": {"iWARP has none", ""},
 	},
 }

@@ -85,6 +85,10 @@ type DeviceAttr struct {
 	// nothing is denied, and has no C symbol.
 	RefusedOptions string
 
+	// MissingOps says why DeviceCapFlagsEx leaves out FLUSH or ATOMIC WRITE though the device has it, and the remedy: the host's
+	// libibverbs is older than the kernel. It is empty where the device has them or not, and has no C symbol.
+	MissingOps string
+
 	// Guarantees are the promises of the device beyond the verbs. They have no C symbol.
 	Guarantees Guarantees
 }

@@ -56,9 +56,17 @@ func (f *Flush) check(length uint64, flags SendFlags, dev *DeviceAttr) error {
 	case uint64(f.Length) > MaxMessageSize:
 		return Errorf(ErrLimit, "a range of %d bytes: at most 2^31; flush longer ones in parts, or by FlushMR", f.Length)
 	case f.Placement&FlushGlobal != 0 && dev.DeviceCapFlagsEx&DeviceFlushGlobal == 0:
-		return Errorf(ErrUnsupported, "the device has no FLUSH with FLUSH_GLOBAL (device_cap_flags_ex)")
+		return dev.lacks("FLUSH with FLUSH_GLOBAL")
 	case f.Placement&FlushPersistent != 0 && dev.DeviceCapFlagsEx&DeviceFlushPersistent == 0:
-		return Errorf(ErrUnsupported, "the device has no FLUSH with FLUSH_PERSISTENT (device_cap_flags_ex)")
+		return dev.lacks("FLUSH with FLUSH_PERSISTENT")
 	}
 	return nil
+}
+
+// lacks is the error for an operation that DeviceCapFlagsEx leaves out.
+func (a *DeviceAttr) lacks(op string) error {
+	if a.MissingOps != "" {
+		return Errorf(ErrUnsupported, "the device has no %s (device_cap_flags_ex): %s", op, a.MissingOps)
+	}
+	return Errorf(ErrUnsupported, "the device has no %s (device_cap_flags_ex)", op)
 }

@@ -447,7 +447,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 		}
 	case OpAtomicWrite:
 		if qp.dev.attr.DeviceCapFlagsEx&DeviceAtomicWrite == 0 {
-			return Errorf(ErrUnsupported, "the device has no ATOMIC WRITE (device_cap_flags_ex)")
+			return qp.dev.attr.lacks("ATOMIC WRITE")
 		}
 		if length != atomicSize {
 			return invalidf("an ATOMIC WRITE has 8 bytes, and not %d", length)

@@ -7,14 +7,15 @@ import (
 	"unsafe"
 )
 
-// frame is one call of C: the function, its arguments, the result, and errno as the same thread has it behind the call.
-// Frames are in blocks. The assembly knows the offsets.
+// frame is one call of C: the function, its arguments, the result, and errno as the same thread has it behind the call. The
+// calls of a chain of frames come one behind the other on one thread. Frames are in blocks. The assembly knows the offsets.
 type frame struct {
 	fn      uintptr
 	args    [6]uintptr
 	ret     uintptr
 	errnoAt uintptr // __errno_location, or 0: errno does not count
 	errno   uintptr
+	next    Ref[frame] // carried out behind this one
 }
 
 // runtime_cgocall calls C on a stack of the thread's, and tells the scheduler. It does not allocate.
@@ -23,7 +24,7 @@ type frame struct {
 //go:noescape
 func runtime_cgocall(fn uintptr, arg unsafe.Pointer) int32
 
-// callFrame is the address of the assembly that carries a frame out.
+// callFrame is the address of the assembly that carries out a frame, and those that are chained to it.
 var callFrame uintptr
 
 // errnoLocation is C's function that says where a thread has its errno.
@@ -35,6 +36,9 @@ func (f *frame) call3(fn, a, b, c uintptr) int32 {
 	runtime_cgocall(callFrame, unsafe.Pointer(f))
 	return int32(f.ret)
 }
+
+// carryOut carries out a chain, whose first frame f is.
+func (f *frame) carryOut() { runtime_cgocall(callFrame, unsafe.Pointer(f)) }
 
 // function is a function of the library, or one of the table of a context.
 type function struct {

@@ -5,10 +5,12 @@
 GLOBL ·callFrame(SB), NOPTR|RODATA, $8
 DATA ·callFrame(SB)/8, $carryOut(SB)
 
-// carryOut(frame *frame), called as C calls, on the stack of the thread.
+// carryOut(frame *frame), called as C calls, on the stack of the thread. It goes on to the next frame of a chain.
 TEXT carryOut(SB), NOSPLIT, $16
-	MOVQ DI, 8(SP)
 	MOVQ DI, R11
+
+again:
+	MOVQ R11, 8(SP)
 	MOVQ 8(R11), DI
 	MOVQ 16(R11), SI
 	MOVQ 24(R11), DX
@@ -29,5 +31,8 @@ TEXT carryOut(SB), NOSPLIT, $16
 	MOVQ AX, 72(R11)
 
 done:
+	MOVQ 80(R11), R11
+	TESTQ R11, R11
+	JNZ  again
 	XORL AX, AX
 	RET

@@ -5,10 +5,12 @@
 GLOBL ·callFrame(SB), NOPTR|RODATA, $8
 DATA ·callFrame(SB)/8, $carryOut(SB)
 
-// carryOut(frame *frame), called as C calls, on the stack of the thread.
+// carryOut(frame *frame), called as C calls, on the stack of the thread. It goes on to the next frame of a chain.
 TEXT carryOut(SB), NOSPLIT, $16
-	MOVD R0, 8(RSP)
 	MOVD R0, R9
+
+again:
+	MOVD R9, 8(RSP)
 	MOVD 8(R9), R0
 	MOVD 16(R9), R1
 	MOVD 24(R9), R2
@@ -27,5 +29,7 @@ TEXT carryOut(SB), NOSPLIT, $16
 	MOVD R0, 72(R9)
 
 done:
+	MOVD 80(R9), R9
+	CBNZ R9, again
 	MOVD ZR, R0
 	RET

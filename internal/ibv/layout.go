@@ -173,6 +173,70 @@ type (
 		QPType  uint32
 	}
 
+	// qpExBase is struct ibv_qp_ex as rdma-core 33 has it. It begins as struct ibv_qp does: work requests are made by functions of
+	// the QP.
+	qpExBase struct {
+		_          QP
+		_          [mutexSize]byte
+		_          [condSize]byte
+		_          [2]uint32
+		_          uint64
+		wrID       uint64
+		wrFlags    uint32
+		_          uint32
+		_          [17]uintptr
+		wrStart    uintptr
+		wrComplete uintptr
+		_          uintptr
+	}
+
+	// qpEx is struct ibv_qp_ex of the newest rdma-core. A library that is older has other fields where these are: they count if
+	// the QP was made with the operation.
+	qpEx struct {
+		qpExBase
+		wrAtomicWrite uintptr // since 44
+		wrFlush       uintptr // since 45
+	}
+
+	// qpInitAttrEx is struct ibv_qp_init_attr_ex.
+	qpInitAttrEx struct {
+		_            uintptr
+		sendCQ       Ref[CQ]
+		recvCQ       Ref[CQ]
+		srq          Ref[SRQ]
+		cap          QPCap
+		qpType       uint32
+		sqSigAll     int32
+		compMask     uint32
+		pd           Ref[PD]
+		xrcd         Ref[XRCD]
+		_            [2]uint32
+		_            uintptr
+		_            [3]uint64
+		_            uint32
+		_            uint32
+		sendOpsFlags uint64
+	}
+
+	// qpOpenAttr is struct ibv_qp_open_attr.
+	qpOpenAttr struct {
+		compMask uint32
+		qpNum    uint32
+		xrcd     Ref[XRCD]
+		_        uintptr
+		qpType   uint32
+		_        uint32
+	}
+
+	// XRCD is struct ibv_xrcd.
+	XRCD struct{ context Ref[Context] }
+
+	// xrcdInitAttr is struct ibv_xrcd_init_attr.
+	xrcdInitAttr struct {
+		compMask   uint32
+		fd, oflags int32
+	}
+
 	// QPCap is struct ibv_qp_cap.
 	QPCap struct{ MaxSendWR, MaxRecvWR, MaxSendSGE, MaxRecvSGE, MaxInlineData uint32 }
 
@@ -232,6 +296,19 @@ type (
 		_    uint32
 	}
 
+	// srqInitAttrEx is struct ibv_srq_init_attr_ex.
+	srqInitAttrEx struct {
+		_        uintptr
+		attr     SRQAttr
+		compMask uint32
+		srqType  uint32
+		_        uint32
+		pd       Ref[PD]
+		xrcd     Ref[XRCD]
+		cq       Ref[CQ]
+		_        [2]uint32
+	}
+
 	// SGE is struct ibv_sge.
 	SGE struct {
 		Addr         uint64
@@ -253,7 +330,8 @@ type (
 		Swap       uint64
 		AtomicRKey uint32
 		_          uint32
-		_          uint64
+		RemoteSRQN uint32 // of XRC
+		_          uint32
 		BindMW     SendBindMW
 	}
 

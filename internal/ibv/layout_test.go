@@ -41,10 +41,16 @@ var layouts = []struct {
 	{"ibv_qp_init_attr", QPInitAttr{}, false, "SendCQ=send_cq RecvCQ=recv_cq SRQ=srq Cap=cap QPType=qp_type SQSigAll=sq_sig_all"},
 	{"ibv_ah_attr", AHAttr{}, false, "DGID=grh.dgid FlowLabel=grh.flow_label SGIDIndex=grh.sgid_index HopLimit=grh.hop_limit TrafficClass=grh.traffic_class DLID=dlid SL=sl SrcPathBits=src_path_bits StaticRate=static_rate IsGlobal=is_global PortNum=port_num"},
 	{"ibv_qp_attr", QPAttr{}, false, "QPState=qp_state CurQPState=cur_qp_state PathMTU=path_mtu PathMigState=path_mig_state QKey=qkey RQPSN=rq_psn SQPSN=sq_psn DestQPNum=dest_qp_num QPAccessFlags=qp_access_flags Cap=cap AHAttr=ah_attr AltAHAttr=alt_ah_attr PKeyIndex=pkey_index AltPKeyIndex=alt_pkey_index EnSQDAsyncNotify=en_sqd_async_notify SQDraining=sq_draining MaxRDAtomic=max_rd_atomic MaxDestRDAtomic=max_dest_rd_atomic MinRNRTimer=min_rnr_timer PortNum=port_num Timeout=timeout RetryCnt=retry_cnt RNRRetry=rnr_retry AltPortNum=alt_port_num AltTimeout=alt_timeout RateLimit=rate_limit"},
+	{"ibv_qp_ex", qpExBase{}, true, "wrID=wr_id wrFlags=wr_flags wrStart=wr_start wrComplete=wr_complete"},
+	{"ibv_qp_init_attr_ex", qpInitAttrEx{}, false, "sendCQ=send_cq recvCQ=recv_cq srq=srq cap=cap qpType=qp_type sqSigAll=sq_sig_all compMask=comp_mask pd=pd xrcd=xrcd sendOpsFlags=send_ops_flags"},
+	{"ibv_qp_open_attr", qpOpenAttr{}, false, "compMask=comp_mask qpNum=qp_num xrcd=xrcd qpType=qp_type"},
+	{"ibv_xrcd", XRCD{}, false, "context=context"},
+	{"ibv_xrcd_init_attr", xrcdInitAttr{}, false, "compMask=comp_mask fd=fd oflags=oflags"},
+	{"ibv_srq_init_attr_ex", srqInitAttrEx{}, false, "attr=attr compMask=comp_mask srqType=srq_type pd=pd xrcd=xrcd cq=cq"},
 	{"ibv_srq_attr", SRQAttr{}, false, "MaxWR=max_wr MaxSGE=max_sge SRQLimit=srq_limit"},
 	{"ibv_srq_init_attr", srqInitAttr{}, false, "attr=attr"},
 	{"ibv_sge", SGE{}, false, "Addr=addr Length=length LKey=lkey"},
-	{"ibv_send_wr", SendWR{}, false, "WRID=wr_id next=next sgList=sg_list numSGE=num_sge Opcode=opcode SendFlags=send_flags Imm=imm_data Imm=invalidate_rkey RemoteAddr=wr.rdma.remote_addr RemoteAddr=wr.atomic.remote_addr RemoteAddr=wr.ud.ah Key=wr.rdma.rkey Key=wr.atomic.compare_add Key=wr.ud.remote_qpn Swap=wr.atomic.swap AtomicRKey=wr.atomic.rkey BindMW=bind_mw"},
+	{"ibv_send_wr", SendWR{}, false, "WRID=wr_id next=next sgList=sg_list numSGE=num_sge Opcode=opcode SendFlags=send_flags Imm=imm_data Imm=invalidate_rkey RemoteAddr=wr.rdma.remote_addr RemoteAddr=wr.atomic.remote_addr RemoteAddr=wr.ud.ah Key=wr.rdma.rkey Key=wr.atomic.compare_add Key=wr.ud.remote_qpn Swap=wr.atomic.swap AtomicRKey=wr.atomic.rkey RemoteSRQN=qp_type.xrc.remote_srqn BindMW=bind_mw"},
 	{"ibv_mw_bind_info", MWBindInfo{}, false, "MR=mr Addr=addr Length=length MWAccessFlags=mw_access_flags"},
 	{"ibv_mw_bind", MWBind{}, false, "WRID=wr_id SendFlags=send_flags BindInfo=bind_info"},
 	{"ibv_recv_wr", RecvWR{}, false, "WRID=wr_id next=next sgList=sg_list numSGE=num_sge"},
@@ -54,6 +60,26 @@ var layouts = []struct {
 	{"ibv_port_attr", PortAttr{}, true, "State=state MaxMTU=max_mtu ActiveMTU=active_mtu GIDTblLen=gid_tbl_len PortCapFlags=port_cap_flags MaxMsgSz=max_msg_sz BadPKeyCntr=bad_pkey_cntr QKeyViolCntr=qkey_viol_cntr PKeyTblLen=pkey_tbl_len LID=lid SMLID=sm_lid LMC=lmc MaxVLNum=max_vl_num SMSL=sm_sl SubnetTimeout=subnet_timeout InitTypeReply=init_type_reply ActiveWidth=active_width ActiveSpeed=active_speed PhysState=phys_state LinkLayer=link_layer Flags=flags PortCapFlags2=port_cap_flags2"},
 	{"ibv_gid_entry", GIDEntry{}, false, "GID=gid GIDIndex=gid_index PortNum=port_num GIDType=gid_type NDevIfindex=ndev_ifindex"},
 	{"ibv_async_event", asyncEvent{}, false, "element=element.cq element=element.port_num eventType=event_type"},
+}
+
+// newer are fields of structures that have grown since rdma-core 33, each with the version that has it first.
+var newer = []struct {
+	since    int
+	c, field string
+	in       uintptr
+}{
+	{44, "ibv_qp_ex", "wr_atomic_write", unsafe.Offsetof(qpEx{}.wrAtomicWrite)},
+	{45, "ibv_qp_ex", "wr_flush", unsafe.Offsetof(qpEx{}.wrFlush)},
+}
+
+// distances are how far before the context the fields of verbs_context lie.
+var distances = []struct {
+	field string
+	in    uint64
+}{
+	{"sz", toSize}, {"query_device_ex", toQueryDeviceEx}, {"create_cq_ex", toCreateCQEx}, {"query_rt_values", toQueryRTValues}, {"query_port", toQueryPort},
+	{"open_xrcd", toOpenXRCD}, {"close_xrcd", toCloseXRCD}, {"create_srq_ex", toCreateSRQEx}, {"get_srq_num", toGetSRQNum}, {"create_qp_ex", toCreateQPEx},
+	{"open_qp", toOpenQP},
 }
 
 // compiler returns the C compiler, or skips the test.
@@ -79,8 +105,8 @@ func missingProgram(t *testing.T, what string) {
 	t.Skipf("this needs %s", what)
 }
 
-// assertions is a C file that compiles where C has the layouts of Go.
-func assertions(t *testing.T, include string) string {
+// assertions is a C file that compiles where C has the layouts of Go. lacks reports whether C lacks a field of newer.
+func assertions(t *testing.T, include string, lacks func(structure, field string) bool) string {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "#include <stddef.h>\n#include %s\n", include)
@@ -103,9 +129,13 @@ func assertions(t *testing.T, include string) string {
 			assert(l.c+"."+c, "offsetof(struct %s, %s) == %d", l.c, c, sf.Offset)
 		}
 	}
-	assert("verbs_context.sz", "offsetof(struct verbs_context, context) - offsetof(struct verbs_context, sz) == %d", toSize)
-	for field, at := range map[string]int{"query_port": toQueryPort, "query_rt_values": toQueryRTValues, "create_cq_ex": toCreateCQEx, "query_device_ex": toQueryDeviceEx} {
-		assert("verbs_context."+field, "offsetof(struct verbs_context, context) - offsetof(struct verbs_context, %s) == %d", field, at)
+	for _, f := range newer {
+		if !lacks(f.c, f.field) {
+			assert(f.c+"."+f.field, "offsetof(struct %s, %s) == %d", f.c, f.field, f.in)
+		}
+	}
+	for _, f := range distances {
+		assert("verbs_context."+f.field, "offsetof(struct verbs_context, context) - offsetof(struct verbs_context, %s) == %d", f.field, f.in)
 	}
 	return b.String()
 }
@@ -132,7 +162,10 @@ func TestLayouts(t *testing.T) {
 		if compile(t, cc, "#include <infiniband/verbs.h>\n") != nil {
 			missingProgram(t, "rdma-core's headers (on Debian: libibverbs-dev)")
 		}
-		if err := compile(t, cc, assertions(t, "<infiniband/verbs.h>")); err != nil {
+		lacks := func(structure, field string) bool {
+			return compile(t, cc, fmt.Sprintf("#include <stddef.h>\n#include <infiniband/verbs.h>\nsize_t at = offsetof(struct %s, %s);\n", structure, field)) != nil
+		}
+		if err := compile(t, cc, assertions(t, "<infiniband/verbs.h>", lacks)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -141,7 +174,7 @@ func TestLayouts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := compile(t, cc, assertions(t, `"abi.h"`), "-I", dir); err != nil {
+		if err := compile(t, cc, assertions(t, `"abi.h"`, func(string, string) bool { return false }), "-I", dir); err != nil {
 			t.Error(err)
 		}
 	})
@@ -160,7 +193,7 @@ func TestFrame(t *testing.T) {
 		got, want uintptr
 	}{
 		{"fn", unsafe.Offsetof(f.fn), 0}, {"args", unsafe.Offsetof(f.args), 8}, {"ret", unsafe.Offsetof(f.ret), 56},
-		{"errnoAt", unsafe.Offsetof(f.errnoAt), 64}, {"errno", unsafe.Offsetof(f.errno), 72},
+		{"errnoAt", unsafe.Offsetof(f.errnoAt), 64}, {"errno", unsafe.Offsetof(f.errno), 72}, {"next", unsafe.Offsetof(f.next), 80},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s lies at %d on %s, and the assembly looks at %d", c.name, c.got, runtime.GOARCH, c.want)

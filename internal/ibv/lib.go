@@ -27,6 +27,7 @@ type Lib struct {
 	createCQ, destroyCQ, resizeCQ                 function
 	getCQEvent, ackCQEvents                       function
 	createQP, modifyQP, queryQP, destroyQP        function
+	qpToQPEx                                      function
 	createSRQ, modifySRQ, querySRQ, destroySRQ    function
 	createAH, destroyAH, attachMcast, detachMcast function
 	regDmabufMR                                   function // since 34
@@ -45,7 +46,8 @@ func (l *Lib) symbols() map[string]*function {
 		"ibv_create_cq": &l.createCQ, "ibv_destroy_cq": &l.destroyCQ, "ibv_resize_cq": &l.resizeCQ,
 		"ibv_get_cq_event": &l.getCQEvent, "ibv_ack_cq_events": &l.ackCQEvents,
 		"ibv_create_qp": &l.createQP, "ibv_modify_qp": &l.modifyQP, "ibv_query_qp": &l.queryQP, "ibv_destroy_qp": &l.destroyQP,
-		"ibv_create_srq": &l.createSRQ, "ibv_modify_srq": &l.modifySRQ, "ibv_query_srq": &l.querySRQ, "ibv_destroy_srq": &l.destroySRQ,
+		"ibv_qp_to_qp_ex": &l.qpToQPEx,
+		"ibv_create_srq":  &l.createSRQ, "ibv_modify_srq": &l.modifySRQ, "ibv_query_srq": &l.querySRQ, "ibv_destroy_srq": &l.destroySRQ,
 		"ibv_create_ah": &l.createAH, "ibv_destroy_ah": &l.destroyAH,
 		"ibv_attach_mcast": &l.attachMcast, "ibv_detach_mcast": &l.detachMcast,
 		"ibv_get_async_event": &l.getAsyncEvent, "ibv_ack_async_event": &l.ackAsyncEvent,

@@ -100,6 +100,12 @@ func (l *Lib) RawClock(c Ref[Context]) (t uint64, err error) {
 // the context, in bytes. It is there if abi_compat says so, and has a field if sz reaches that far.
 const (
 	toSize          = 8
+	toCloseXRCD     = 24
+	toOpenXRCD      = 32
+	toCreateSRQEx   = 40
+	toGetSRQNum     = 48
+	toCreateQPEx    = 56
+	toOpenQP        = 64
 	toQueryDeviceEx = 104
 	toCreateCQEx    = 120
 	toQueryRTValues = 128

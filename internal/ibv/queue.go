@@ -45,10 +45,16 @@ type SendQueue struct {
 	qp    Ref[QP]
 	bad   []Ref[SendWR]
 	bind  []MWBind
+
+	builder builder // of a QP that CreateQPEx has made
 }
 
-// NewSendQueue returns the memory for the send queue of q, whose work requests have up to sges SGEs and inline bytes.
-func NewSendQueue(q Ref[QP], sges, inline int) (*SendQueue, error) {
+// leastInline is how many bytes Inline has at least: an ATOMIC WRITE's.
+const leastInline = 8
+
+// NewSendQueue returns the memory for the send queue of q, whose work requests have up to sges SGEs and inline bytes. ex is null
+// for a QP that CreateQP has made.
+func NewSendQueue(q Ref[QP], ex QPEx, sges, inline int) (*SendQueue, error) {
 	n, err := sgesOf(sges)
 	if err == nil && inline > mostInline {
 		err = fmt.Errorf("the driver says that a work request has up to %d bytes of inline data: at most %d are believed", inline, mostInline)
@@ -56,7 +62,7 @@ func NewSendQueue(q Ref[QP], sges, inline int) (*SendQueue, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := take(1024 + Batch*int(unsafe.Sizeof(SendWR{})) + n*int(unsafe.Sizeof(SGE{})) + inline)
+	b, err := take(1024 + Batch*int(unsafe.Sizeof(SendWR{})) + n*int(unsafe.Sizeof(SGE{})) + max(inline, leastInline))
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +71,9 @@ func NewSendQueue(q Ref[QP], sges, inline int) (*SendQueue, error) {
 	s.frame = &cut[frame](b, &off, 1)[0]
 	s.bad = cut[Ref[SendWR]](b, &off, 1)
 	s.bind = cut[MWBind](b, &off, 1)
+	if ex.at != 0 {
+		s.builder = newBuilder(ex, cut[frame](b, &off, chainLength))
+	}
 	s.WRs = cut[SendWR](b, &off, Batch)
 	s.SGEs = cut[SGE](b, &off, n)
 	s.Inline = cut[byte](b, &off, len(b.bytes)-off)

@@ -19,6 +19,7 @@ var pointers = map[string]string{
 	"first":           "it is given memory that cut has returned",
 	"base":            "it is given memory that is pinned, or mapped",
 	"call":            "a frame is in a block",
+	"carryOut":        "frames are in blocks",
 	"call3":           "a frame is in a block",
 	"runtime_cgocall": "a frame is in a block",
 }

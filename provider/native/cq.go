@@ -123,7 +123,7 @@ func (c *cq) convert(wc *verbs.WC, i int) {
 	}
 	if wc.Status != verbs.WCSuccess {
 		q.failed(c, wc)
-	} else if q.State() == verbs.QPStateInit {
+	} else if q.known() == verbs.QPStateInit {
 		q.served()
 	}
 }

@@ -90,8 +90,8 @@ func TestOnDemand(t *testing.T) {
 		c.UC != 0 || c.UD != verbs.ODPSend|verbs.ODPRecv|verbs.ODPSRQRecv {
 		t.Errorf("capabilities %v", c)
 	}
-	if a.DeviceCapFlagsEx != verbs.DeviceCapFlagsEx(a.DeviceCapFlags)|1<<34 {
-		t.Errorf("flags %#x, want those of %#x and 1<<34", a.DeviceCapFlagsEx, a.DeviceCapFlags)
+	if a.DeviceCapFlagsEx != verbs.DeviceCapFlagsEx(a.DeviceCapFlags)|1<<34|7<<38 {
+		t.Errorf("flags %#x, want those of %#x, 1<<34 and 7<<38", uint64(a.DeviceCapFlagsEx), uint32(a.DeviceCapFlags))
 	}
 	mr := must(p.pd.RegMR(make([]byte, 64), verbs.AccessOnDemand|verbs.AccessRelaxedOrdering))(t)
 	check(t, mr.Rereg(verbs.ReregAccess, nil, nil, verbs.AccessLocalWrite))

@@ -26,6 +26,7 @@ type device struct {
 	c      ibv.Ref[ibv.Context]
 	info   verbs.DeviceInfo
 	quirks quirks
+	ops    extendedOps
 	feed   *feed
 	events queue.Events
 	qpns   numbers
@@ -38,6 +39,8 @@ type device struct {
 	qps  table[ibv.Ref[ibv.QP], *qp]
 	srqs table[ibv.Ref[ibv.SRQ], *srq]
 	mrs  table[uint32, *mr] // by L_Key
+
+	targets targets
 }
 
 func open(l *ibv.Lib, r ibv.Ref[ibv.Device]) (*device, error) {
@@ -48,6 +51,7 @@ func open(l *ibv.Lib, r ibv.Ref[ibv.Device]) (*device, error) {
 	d := &device{lib: l, c: c, info: describe(l, r)}
 	if a, err := l.QueryDevice(c); err == nil {
 		d.quirks = quirksOf(a.VendorID)
+		d.ops = findOps(l, c, verbs.DeviceCapFlagsEx(a.DeviceCapsExt))
 	}
 	if d.feed, err = d.newFeed(); err != nil {
 		_ = l.Close(c) // the first error is the one to tell
@@ -89,10 +93,10 @@ func (d *device) Query() (verbs.DeviceAttr, error) {
 		MaxAH: int(a.MaxAH), MaxFMR: int(a.MaxFMR), MaxSRQ: int(a.MaxSRQ), MaxSRQWR: int(a.MaxSRQWR), MaxSRQSGE: int(a.MaxSRQSGE),
 		MaxPKeys: int(a.MaxPKeys), LocalCAAckDelay: a.LocalCAAckDelay, PhysPortCnt: int(a.PhysPortCnt),
 		MaxInline: verbs.MaxInlineUnknown, NumCompVectors: int(d.c.P().NumCompVectors),
-		DeviceCapFlagsEx: verbs.DeviceCapFlagsEx(a.DeviceCapsExt) &^ notPosted, TimestampMask: a.TimestampMask, HCACoreClock: a.HCACoreClock,
+		DeviceCapFlagsEx: d.ops.usable(verbs.DeviceCapFlagsEx(a.DeviceCapsExt)), TimestampMask: a.TimestampMask, HCACoreClock: a.HCACoreClock,
 		ODPCaps: verbs.ODPCaps{General: verbs.ODPGeneralCaps(a.ODPGeneralCaps), RC: verbs.ODPTransportCaps(a.RCODPCaps),
 			UC: verbs.ODPTransportCaps(a.UCODPCaps), UD: verbs.ODPTransportCaps(a.UDODPCaps), XRC: verbs.ODPTransportCaps(a.XRCODPCaps)},
-		UnsharedMemory: unshared,
+		UnsharedMemory: unshared, MissingOps: d.ops.why,
 	}, nil
 }
 
@@ -188,6 +192,3 @@ func (d *device) AllocPD() (verbs.ProviderPD, error) {
 	}
 	return &pd{d, p}, nil
 }
-
-// notPosted are abilities of devices that ibv_post_send has no operation for.
-const notPosted = verbs.DeviceFlushGlobal | verbs.DeviceFlushPersistent | verbs.DeviceAtomicWrite

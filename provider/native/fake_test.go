@@ -33,6 +33,8 @@ type fakeLibrary struct {
 	nth  func(n, errno int32) int32     // the n-th call from now on fails; returns how many calls were left to the last such one
 	live func() int32                   // objects that are not destroyed
 
+	lacks func(ops uint64) // the driver lacks these operations of QPs
+
 	disturb func() int32 // acts in a process as libraries of C do; 0 says that all went well
 }
 
@@ -65,6 +67,7 @@ var buildFake = sync.OnceValues(func() (*fakeLibrary, error) {
 	purego.RegisterLibFunc(&f.fail, h, "fake_fail")
 	purego.RegisterLibFunc(&f.nth, h, "fake_fail_nth")
 	purego.RegisterLibFunc(&f.live, h, "fake_live")
+	purego.RegisterLibFunc(&f.lacks, h, "fake_lacks")
 	purego.RegisterLibFunc(&f.disturb, h, "fake_disturb")
 	return f, nil
 })
@@ -128,7 +131,8 @@ func TestConformanceFake(t *testing.T) {
 			before := f.live()
 			verbstest.Run(t, verbstest.Config{
 				Port: p.port, GIDIndex: p.gid, MLID: p.mlid,
-				Require: verbstest.ExactStatus | verbstest.Timestamps | verbstest.Multicast, Open: func(t testing.TB) (a, b *verbs.Device) {
+				Require: verbstest.ExactStatus | verbstest.Timestamps | verbstest.Multicast | verbstest.XRC |
+					verbstest.AtomicWrites | verbstest.FlushGlobal | verbstest.FlushPersistent, Open: func(t testing.TB) (a, b *verbs.Device) {
 					return f.exactDevice(t), f.exactDevice(t)
 				}})
 			if n := f.live() - before; n != 0 {

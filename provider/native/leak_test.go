@@ -79,7 +79,7 @@ func tellAll(f *fakeLibrary) *story {
 	pd := makes(s, func() (*verbs.PD, error) { return dev.AllocPD() })
 	cq := makes(s, func() (*verbs.CQ, error) { return dev.CreateCQ(16) })
 	srq := makes(s, func() (*verbs.SRQ, error) { return pd.CreateSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1}) })
-	mr := makes(s, func() (*verbs.MR, error) { return pd.RegMR(make([]byte, 4096), everything|verbs.AccessMWBind) })
+	mr := makes(s, func() (*verbs.MR, error) { return pd.RegMR(make([]byte, 4096), flushable|verbs.AccessMWBind) })
 	own := makes(s, func() (*verbs.MR, error) { return pd.AllocMR(4096, everything) })
 	mw := makes(s, func() (*verbs.MW, error) { return pd.AllocMW(verbs.MWType1) })
 	path := verbs.AHAttr{SGIDIndex: rocev2}
@@ -91,7 +91,7 @@ func tellAll(f *fakeLibrary) *story {
 	rc := makes(s, func() (*verbs.QP, error) {
 		return pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	})
-	s.then(func() error { return rc.Init(rocePort, everything) })
+	s.then(func() error { return rc.Init(rocePort, flushable) })
 	s.then(func() error {
 		return rc.RTR(verbs.Peer{QPN: rc.QPN(), GID: path.DGID}, verbs.Path{SGIDIndex: rocev2})
 	})
@@ -102,6 +102,12 @@ func tellAll(f *fakeLibrary) *story {
 	})
 	s.then(func() error {
 		return rc.BindMW(verbs.SendWR{}, verbs.MWBind{MW: mw, MR: mr, Addr: mr.Addr(), Length: 64, Access: verbs.AccessRemoteRead})
+	})
+	s.then(func() error {
+		if dev.Provider().(*device).ops.caps&verbs.DeviceFlushGlobal == 0 {
+			return nil // a call has failed as the device was opened
+		}
+		return rc.PostOneSend(verbs.SendWR{Op: verbs.OpFlush, Remote: mr.Remote(0), Flush: verbs.Flush{Length: 8, Placement: verbs.FlushGlobal}})
 	})
 	s.then(func() error { _, err := srq.PostRecv(make([]verbs.RecvWR, 1)); return err })
 	s.then(func() error { _, err := srq.Query(); return err })
@@ -124,6 +130,13 @@ func tellAll(f *fakeLibrary) *story {
 	s.then(func() error { _, err := cq.Poll(make([]verbs.WC, 8)); return err })
 	s.then(func() error { return own.Rereg(verbs.ReregAccess, nil, nil, everything) })
 	s.then(func() error { return ah.Close() })
+	xrcd := makes(s, func() (*verbs.XRCD, error) { return dev.OpenXRCD(verbs.XRCDAttr{}) })
+	makes(s, func() (*verbs.SRQ, error) { return xrcd.CreateSRQ(pd, cq, verbs.SRQAttr{MaxWR: 1}) })
+	target := makes(s, func() (*verbs.QP, error) { return xrcd.CreateQP(verbs.QPInitAttr{}) })
+	makes(s, func() (*verbs.QP, error) { return xrcd.OpenQP(target.QPN(), nil) })
+	makes(s, func() (*verbs.QP, error) {
+		return pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeXRCSend, SendCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1}})
+	})
 	return s
 }
 

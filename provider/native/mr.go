@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/adverb-rdma/adverb/internal/ibv"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -21,10 +23,11 @@ type mr struct {
 	addr uint64 // by which SGEs and peers name the first byte
 }
 
-// memory is the memory of a region: the program's, which is pinned, or memory of our own.
+// memory is the memory of a region: the program's, which is pinned, memory of our own, or a file.
 type memory struct {
 	bytes []byte
 	own   *mapping
+	file  []byte // a mapping of the program's file
 	pin   runtime.Pinner
 }
 
@@ -52,6 +55,10 @@ func (m *memory) free() {
 		m.own.free()
 		return
 	}
+	if m.file != nil {
+		_ = syscall.Munmap(m.file) // which fails for no mapping of ours
+		return
+	}
 	m.pin.Unpin()
 	pinned.Delete(m)
 }
@@ -74,13 +81,41 @@ func (p *pd) RegMR(a verbs.MRAttr) (verbs.ProviderMR, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mr{d: p.d, mem: mem, addr: mem.addrOf(&a)}
+	return p.register(mem, &a)
+}
+
+// register registers memory, and frees it where that fails.
+func (p *pd) register(mem *memory, a *verbs.MRAttr) (_ verbs.ProviderMR, err error) {
+	m := &mr{d: p.d, mem: mem, addr: mem.addrOf(a)}
 	if m.r, err = p.d.lib.RegMR(p.r, mem.bytes, m.addr, accessOf(a.Access)); err != nil {
 		mem.free()
-		return nil, m.regFault(err)
+		return nil, m.regFault(err, a.Access)
 	}
 	p.d.mrs.put(m.r.P().LKey, m)
 	return m, nil
+}
+
+// RegFileMR implements verbs.ProviderFileMR. A file of persistent memory is mapped so that what is flushed stays in it (MAP_SYNC).
+func (p *pd) RegFileMR(a verbs.MRAttr, fd int, off int64) (verbs.ProviderMR, error) {
+	prot := syscall.PROT_READ
+	if a.Access&verbs.AccessLocalWrite != 0 {
+		prot |= syscall.PROT_WRITE
+	}
+	in := int(off % int64(syscall.Getpagesize()))
+	if in+a.Length < a.Length {
+		return nil, verbs.Errorf(verbs.ErrLimit, "%d bytes pass the end of the address space", a.Length)
+	}
+	file, err := []byte(nil), error(syscall.EOPNOTSUPP)
+	if a.Access&verbs.AccessFlushPersistent != 0 {
+		file, err = syscall.Mmap(fd, off-int64(in), in+a.Length, prot, unix.MAP_SHARED_VALIDATE|unix.MAP_SYNC)
+	}
+	if err != nil {
+		file, err = syscall.Mmap(fd, off-int64(in), in+a.Length, prot, syscall.MAP_SHARED)
+	}
+	if err != nil {
+		return nil, verbs.Errorf(verbs.ErrInvalid, "map %d bytes of descriptor %d from %d on: %w", a.Length, fd, off, err)
+	}
+	return p.register(&memory{bytes: file[in : in+a.Length : in+a.Length], file: file}, &a)
 }
 
 // RegDmabuf implements verbs.ProviderDmabuf.
@@ -110,12 +145,15 @@ func accessOf(a verbs.Access) uint32 {
 	return uint32(a)
 }
 
-// regFault says why a region is refused.
-func (m *mr) regFault(err error) error {
+// regFault says why a region with access is refused.
+func (m *mr) regFault(err error, access verbs.Access) error {
 	page := uint64(syscall.Getpagesize())
 	if base := ibv.Base(m.mem.bytes); errors.Is(err, syscall.EINVAL) && base%page != m.addr%page {
 		return verbs.Errorf(verbs.ErrInvalid, "%w: the first byte lies %d bytes into a page, and its address there, %#x, %d: the kernel wants the same",
 			err, base%page, m.addr, m.addr%page)
+	}
+	if errors.Is(err, syscall.EINVAL) && access&verbs.AccessFlushPersistent != 0 {
+		return verbs.Errorf(verbs.ErrInvalid, "%w: drivers take ACCESS_FLUSH_PERSISTENT for persistent memory alone: is the file in a file system that is mounted with dax, on a pmem device?", err)
 	}
 	if errors.Is(err, syscall.EFAULT) {
 		return verbs.Errorf(verbs.ErrInvalid, "%w: the memory from %#x on cannot be read or, with ACCESS_LOCAL_WRITE, written", err, ibv.Base(m.mem.bytes))
@@ -123,18 +161,22 @@ func (m *mr) regFault(err error) error {
 	return lockFault(err, len(m.mem.bytes))
 }
 
-// bytesOf returns the memory that an SGE names, for a copy during the post.
-func (d *device) bytesOf(s *verbs.SGE) ([]byte, error) {
+// bytesOf returns the memory that an SGE names, for a copy during the post of an operation.
+func (d *device) bytesOf(s *verbs.SGE, op verbs.Opcode) ([]byte, error) {
+	what := "inline data of an SGE"
+	if op == verbs.OpAtomicWrite {
+		what = "the word of an ATOMIC WRITE, which libibverbs copies at the post"
+	}
 	m := d.mrs.get(uint32(s.LKey))
 	if m == nil {
-		return nil, verbs.Errorf(verbs.ErrInvalid, "inline data of an SGE: no region has lkey %v", s.LKey)
+		return nil, verbs.Errorf(verbs.ErrInvalid, "%s: no region has lkey %v", what, s.LKey)
 	}
 	if m.mem.bytes == nil {
-		return nil, verbs.Errorf(verbs.ErrUnsupported, "inline data of an SGE: the region of lkey %v is a dma-buf, which the processor does not reach", s.LKey)
+		return nil, verbs.Errorf(verbs.ErrUnsupported, "%s: the region of lkey %v is a dma-buf, which the processor does not reach", what, s.LKey)
 	}
 	off := s.Addr - m.addr
 	if n := uint64(len(m.mem.bytes)); off > n || uint64(s.Length) > n-off {
-		return nil, verbs.Errorf(verbs.ErrInvalid, "inline data of an SGE: %d bytes from %#x on are not in the region of lkey %v", s.Length, s.Addr, s.LKey)
+		return nil, verbs.Errorf(verbs.ErrInvalid, "%s: %d bytes from %#x on are not in the region of lkey %v", what, s.Length, s.Addr, s.LKey)
 	}
 	return m.mem.bytes[off : off+uint64(s.Length)], nil
 }

@@ -46,7 +46,7 @@ func newPair(t testing.TB, f *fakeLibrary, name string) *pair {
 	p := &pair{dev: f.device(t, name)}
 	p.pd = must(p.dev.AllocPD())(t)
 	p.cq = must(p.dev.CreateCQ(4 * pairDepth))(t)
-	p.mr = must(p.pd.AllocMR(1<<12, everything))(t)
+	p.mr = must(p.pd.AllocMR(1<<12, flushable))(t)
 	p.a, p.b = p.qp(t), p.qp(t)
 	p.connect(t)
 	t.Cleanup(func() {
@@ -59,6 +59,8 @@ func newPair(t testing.TB, f *fakeLibrary, name string) *pair {
 
 const everything = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
+const flushable = everything | verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
+
 func (p *pair) qp(t testing.TB) *verbs.QP {
 	t.Helper()
 	return must(p.pd.CreateQP(verbs.QPInitAttr{SendCQ: p.cq, RecvCQ: p.cq, Cap: verbs.QPCap{
@@ -70,7 +72,7 @@ func (p *pair) connect(t testing.TB) {
 	t.Helper()
 	gid := must(p.dev.GID(rocePort, rocev2))(t).GID
 	for _, q := range []*verbs.QP{p.a, p.b} {
-		check(t, q.Init(rocePort, everything))
+		check(t, q.Init(rocePort, flushable))
 	}
 	for q, peer := range map[*verbs.QP]*verbs.QP{p.a: p.b, p.b: p.a} {
 		check(t, q.RTR(verbs.Peer{QPN: peer.QPN(), GID: gid}, verbs.Path{SGIDIndex: rocev2}))

@@ -67,3 +67,12 @@ func (t *table[K, V]) remove(k K) {
 	defer t.mu.Unlock()
 	delete(t.m, k)
 }
+
+// each calls f for each of the objects.
+func (t *table[K, V]) each(f func(V)) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, v := range t.m {
+		f(v)
+	}
+}

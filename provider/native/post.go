@@ -36,12 +36,12 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (done int, err error) {
 	if q.sq.closed {
 		return 0, verbs.ErrClosed
 	}
-	if s := q.State(); s < verbs.QPStateRTS && len(wrs) > 0 {
+	if s := q.known(); s < verbs.QPStateRTS && len(wrs) > 0 {
 		return 0, verbs.Errorf(verbs.ErrState, "the QP is in %v: a QP sends from RTS on", s)
 	}
 	for done < len(wrs) {
-		if w := &wrs[done]; w.Op == verbs.OpBindMW && w.Bind.MW.Type() == verbs.MWType1 {
-			if err := q.bind(w); err != nil {
+		if w := &wrs[done]; w.Op >= verbs.OpFlush || w.Op == verbs.OpBindMW && w.Bind.MW.Type() == verbs.MWType1 {
+			if err := q.postAlone(w); err != nil {
 				return done, err
 			}
 			done++
@@ -72,6 +72,9 @@ func (q *qp) fill(wrs []verbs.SendWR) (n int, binds bool, err error) {
 	sge, inline := 0, 0
 	for n < min(len(wrs), ibv.Batch) {
 		w := &wrs[n]
+		if w.Op >= verbs.OpFlush {
+			return n, binds, nil // it goes alone
+		}
 		c := &mem.WRs[n]
 		first := sge
 		switch {
@@ -93,7 +96,7 @@ func (q *qp) fill(wrs []verbs.SendWR) (n int, binds bool, err error) {
 		default:
 			sge += putSGEs(mem.SGEs[sge:], w.SGList, q.d.quirks.least(w.Op == verbs.OpRDMARead))
 		}
-		c.WRID, c.Opcode, c.SendFlags, c.Imm = w.ID, uint32(w.Op), uint32(w.Flags), network(w.Imm)
+		c.WRID, c.Opcode, c.SendFlags, c.Imm, c.RemoteSRQN = w.ID, uint32(w.Op), uint32(w.Flags), network(w.Imm), uint32(w.RemoteSRQN)
 		switch w.Op {
 		case verbs.OpSend, verbs.OpSendWithImm:
 			if q.typ == verbs.QPTypeUD {
@@ -156,13 +159,29 @@ func (q *qp) gather(w *verbs.SendWR, at int) (n int, err error) {
 		if int(s.Length) > len(room)-n {
 			return -1, nil
 		}
-		b, err := q.d.bytesOf(s)
+		b, err := q.d.bytesOf(s, w.Op)
 		if err != nil {
 			return 0, err
 		}
 		n += copy(room[n:], b)
 	}
 	return n, nil
+}
+
+// postAlone posts a work request that ibv_post_send does not take. The caller holds the lock, so those before and behind it keep
+// their places.
+func (q *qp) postAlone(w *verbs.SendWR) error {
+	switch mem := q.sq.mem; w.Op {
+	case verbs.OpFlush:
+		f := &w.Flush
+		return postFault(mem.Flush(w.ID, uint32(w.Flags), uint32(w.Remote.RKey), w.Remote.VA, uint64(f.Length), uint8(f.Placement), uint8(f.Selectivity)))
+	case verbs.OpAtomicWrite:
+		if _, err := q.gather(w, 0); err != nil { // its 8 bytes are always copied
+			return err
+		}
+		return postFault(mem.AtomicWrite(w.ID, uint32(w.Flags&^verbs.SendInline), uint32(w.Remote.RKey), w.Remote.VA))
+	}
+	return q.bind(w)
 }
 
 // bind binds a window of type 1.

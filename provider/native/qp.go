@@ -17,7 +17,7 @@ type qp struct {
 	r        ibv.Ref[ibv.QP]
 	qpn      verbs.QPN
 	typ      verbs.QPType
-	scq, rcq *cq
+	scq, rcq *cq           // nil for an XRC target
 	state    atomic.Uint32 // as far as is known
 	sq       sendQueue
 	rq       recvQueue
@@ -36,6 +36,9 @@ func (p *pd) CreateQP(a *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.Provid
 	if a.SRQ != nil {
 		init.SRQ = a.SRQ.(*srq).r
 	}
+	if a.Type == verbs.QPTypeXRCSend {
+		init.RecvCQ = ibv.Ref[ibv.CQ]{} // it has no receives
+	}
 	if d.quirks.someWRs {
 		init.Cap.MaxSendWR, init.Cap.MaxRecvWR = max(init.Cap.MaxSendWR, 1), max(init.Cap.MaxRecvWR, 1)
 	}
@@ -45,12 +48,18 @@ func (p *pd) CreateQP(a *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.Provid
 	d.closing.RLock()
 	defer d.closing.RUnlock()
 	var err error
-	if q.r, err = d.lib.CreateQP(p.r, &init); err != nil {
+	var ex ibv.QPEx
+	if a.Type == verbs.QPTypeRC && d.ops.ops != 0 {
+		q.r, ex, err = d.lib.CreateQPEx(p.r, &init, d.ops.ops)
+	} else {
+		q.r, err = d.lib.CreateQP(p.r, &init)
+	}
+	if err != nil {
 		return nil, fault(err)
 	}
 	q.qpn = verbs.QPN(q.r.P().QPNum)
-	q.sq.mem, err = ibv.NewSendQueue(q.r, int(init.Cap.MaxSendSGE), int(init.Cap.MaxInlineData))
-	if err == nil && a.SRQ == nil {
+	q.sq.mem, err = ibv.NewSendQueue(q.r, ex, int(init.Cap.MaxSendSGE), int(init.Cap.MaxInlineData))
+	if err == nil && a.SRQ == nil && a.Type != verbs.QPTypeXRCSend {
 		q.rq.mem, err = ibv.NewRecvQueue(q.r, int(init.Cap.MaxRecvSGE))
 	}
 	if err != nil {
@@ -75,15 +84,26 @@ func capOf(c *verbs.QPCap) ibv.QPCap {
 // QPN implements verbs.ProviderQP.
 func (q *qp) QPN() verbs.QPN { return q.qpn }
 
-// State implements verbs.ProviderQP.
-func (q *qp) State() verbs.QPState { return verbs.QPState(q.state.Load()) }
+// State implements verbs.ProviderQP. A target's is asked for: other handles of it change it, those of other processes too.
+func (q *qp) State() verbs.QPState {
+	known := q.known()
+	if q.typ == verbs.QPTypeXRCRecv && known != verbs.QPStateClosed {
+		if a, err := q.d.lib.QueryQP(q.r, uint32(verbs.MaskState)); err == nil {
+			return verbs.QPState(a.QPState)
+		}
+	}
+	return known
+}
 
-// failed notes the state that a failed completion has taken the QP to. An RC QP is in ERR behind every failure. Of others
+// known is the state as far as is known.
+func (q *qp) known() verbs.QPState { return verbs.QPState(q.state.Load()) }
+
+// failed notes the state that a failed completion has taken the QP to. An RC or XRC QP is in ERR behind every failure. Of others
 // a failed send stops the send queue alone, and the opcode of a failed completion does not count, so the device is asked.
 func (q *qp) failed(c *cq, wc *verbs.WC) {
-	switch now := q.State(); {
+	switch now := q.known(); {
 	case now == verbs.QPStateReset, now == verbs.QPStateErr:
-	case q.typ == verbs.QPTypeRC:
+	case q.typ != verbs.QPTypeUC && q.typ != verbs.QPTypeUD:
 		q.moved(now, verbs.QPStateErr)
 	default:
 		to := verbs.QPStateErr
@@ -138,7 +158,7 @@ func (q *qp) Modify(a *verbs.QPAttr, mask verbs.QPAttrMask) error {
 			return err
 		}
 	}
-	from := q.State()
+	from := q.known()
 	if mask&verbs.MaskState != 0 && a.State == verbs.QPStateReset {
 		q.keepCompletions()
 	}
@@ -166,6 +186,10 @@ func pathPort(own, qps int) int {
 
 // keepCompletions takes the QP's completions out of C's hands.
 func (q *qp) keepCompletions() {
+	if q.typ == verbs.QPTypeXRCRecv {
+		q.d.keepXRC()
+		return
+	}
 	q.scq.keep()
 	if q.rcq != q.scq {
 		q.rcq.keep()
@@ -196,11 +220,11 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 
 // PostRecv implements verbs.ProviderQP.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
-	if s := q.State(); s == verbs.QPStateReset && len(wrs) > 0 {
+	if s := q.known(); s == verbs.QPStateReset && len(wrs) > 0 {
 		return 0, verbs.Errorf(verbs.ErrState, "the QP is in %v: it takes receives from INIT on", s)
 	}
 	n, err := q.rq.post(wrs)
-	if n > 0 && q.d.quirks.flushLate && q.State() == verbs.QPStateErr {
+	if n > 0 && q.d.quirks.flushLate && q.known() == verbs.QPStateErr {
 		// It may have failed since: a flush that is not needed does no harm.
 		_ = q.d.lib.ModifyQP(q.r, ibv.QPAttr{QPState: uint32(verbs.QPStateErr)}, uint32(verbs.MaskState))
 	}
@@ -218,7 +242,7 @@ func (q *qp) NotifyCommEst(f func()) {
 func (q *qp) happened(t verbs.EventType) bool {
 	switch t {
 	case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
-		q.moved(q.State(), verbs.QPStateErr)
+		q.moved(q.known(), verbs.QPStateErr)
 	case verbs.EventCommEst:
 		q.mu.Lock()
 		f := q.commEst
@@ -254,7 +278,11 @@ func (q *qp) Close() error {
 		return fault(err)
 	}
 	q.keepCompletions() // those that came in between
-	d.qpns.remove(uint32(q.qpn), q)
+	if q.typ == verbs.QPTypeXRCRecv {
+		d.targets.closed(&d.qpns, q)
+	} else {
+		d.qpns.remove(uint32(q.qpn), q)
+	}
 	q.state.Store(uint32(verbs.QPStateClosed))
 	q.sq.close()
 	q.rq.close()

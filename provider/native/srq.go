@@ -14,6 +14,7 @@ type srq struct {
 	r    ibv.Ref[ibv.SRQ]
 	rq   recvQueue
 	sges int
+	cq   *cq // of an XRC SRQ, or nil
 }
 
 // CreateSRQ implements verbs.ProviderPD.
@@ -22,16 +23,27 @@ func (p *pd) CreateSRQ(a verbs.SRQAttr, user *verbs.SRQ) (verbs.ProviderSRQ, err
 	if err != nil {
 		return nil, fault(err)
 	}
-	s := &srq{d: p.d, user: user, r: r, sges: a.MaxSGE}
-	if now, err := p.d.lib.QuerySRQ(r); err == nil {
+	s, err := p.newSRQ(r, a, user, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// newSRQ returns our side of an SRQ that C has made, which has a CQ if it is an XRC SRQ.
+func (p *pd) newSRQ(r ibv.Ref[ibv.SRQ], a verbs.SRQAttr, user *verbs.SRQ, c *cq) (*srq, error) {
+	d := p.d
+	s := &srq{d: d, user: user, r: r, sges: a.MaxSGE, cq: c}
+	if now, err := d.lib.QuerySRQ(r); err == nil {
 		s.sges = max(s.sges, int(now.MaxSGE))
 	}
+	var err error
 	if s.rq.mem, err = ibv.NewSRQQueue(r, s.sges); err != nil {
-		_ = p.d.lib.DestroySRQ(r) // the first error is the one to tell
+		_ = d.lib.DestroySRQ(r) // the first error is the one to tell
 		return nil, fault(err)
 	}
-	s.rq.least = p.d.quirks.least(true)
-	p.d.srqs.put(r, s)
+	s.rq.least = d.quirks.least(true)
+	d.srqs.put(r, s)
 	return s, nil
 }
 
@@ -67,6 +79,9 @@ func (s *srq) Close() error {
 	s.d.srqs.remove(s.r)
 	s.rq.mu.Lock()
 	defer s.rq.mu.Unlock()
+	if s.cq != nil {
+		s.cq.keep() // what drivers would drop
+	}
 	if err := s.d.lib.DestroySRQ(s.r); err != nil {
 		s.d.srqs.put(s.r, s)
 		return fault(err)

@@ -81,7 +81,11 @@ struct ibv_send_wr {
 			uint32_t remote_qkey;
 		} ud;
 	} wr;
-	uint64_t qp_type;
+	union {
+		struct {
+			uint32_t remote_srqn;
+		} xrc;
+	} qp_type;
 	union {
 		struct {
 			struct ibv_mw *mw;
@@ -157,6 +161,19 @@ struct ibv_port_attr {
 struct ibv_cq_ex;
 struct ibv_cq_init_attr_ex;
 struct ibv_device_attr_ex;
+struct ibv_qp_open_attr;
+struct ibv_qp_init_attr_ex;
+struct ibv_srq_init_attr_ex;
+struct ibv_xrcd_init_attr;
+
+struct ibv_xrcd {
+	struct ibv_context *context;
+};
+
+struct ibv_xrcd_init_attr {
+	uint32_t comp_mask;
+	int fd, oflags;
+};
 
 struct ibv_values_ex {
 	uint32_t comp_mask;
@@ -170,7 +187,14 @@ struct verbs_context {
 	struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
 	void *priv;
 	int (*query_device_ex)(struct ibv_context *, const void *, struct ibv_device_attr_ex *, size_t);
-	void *more[11];
+	void *more[4];
+	struct ibv_qp *(*open_qp)(struct ibv_context *, struct ibv_qp_open_attr *);
+	struct ibv_qp *(*create_qp_ex)(struct ibv_context *, struct ibv_qp_init_attr_ex *);
+	int (*get_srq_num)(struct ibv_srq *, uint32_t *);
+	struct ibv_srq *(*create_srq_ex)(struct ibv_context *, struct ibv_srq_init_attr_ex *);
+	struct ibv_xrcd *(*open_xrcd)(struct ibv_context *, struct ibv_xrcd_init_attr *);
+	int (*close_xrcd)(struct ibv_xrcd *);
+	uint64_t last;
 	size_t sz;
 	struct ibv_context context;
 };
@@ -290,6 +314,43 @@ struct ibv_qp_init_attr {
 	int sq_sig_all;
 };
 
+struct ibv_qp_ex {
+	struct ibv_qp qp_base;
+	uint64_t comp_mask;
+	uint64_t wr_id;
+	unsigned int wr_flags;
+	void *others[17];
+	void (*wr_start)(struct ibv_qp_ex *);
+	int (*wr_complete)(struct ibv_qp_ex *);
+	void (*wr_abort)(struct ibv_qp_ex *);
+	void (*wr_atomic_write)(struct ibv_qp_ex *, uint32_t, uint64_t, const void *);
+	void (*wr_flush)(struct ibv_qp_ex *, uint32_t, uint64_t, size_t, uint8_t, uint8_t);
+};
+
+struct ibv_qp_init_attr_ex {
+	void *qp_context;
+	struct ibv_cq *send_cq, *recv_cq;
+	struct ibv_srq *srq;
+	struct ibv_qp_cap cap;
+	uint32_t qp_type;
+	int sq_sig_all;
+	uint32_t comp_mask;
+	struct ibv_pd *pd;
+	struct ibv_xrcd *xrcd;
+	uint32_t create_flags;
+	uint16_t max_tso_header;
+	void *others[4];
+	uint32_t source_qpn;
+	uint64_t send_ops_flags;
+};
+
+struct ibv_qp_open_attr {
+	uint32_t comp_mask, qp_num;
+	struct ibv_xrcd *xrcd;
+	void *qp_context;
+	uint32_t qp_type;
+};
+
 union ibv_gid {
 	uint8_t raw[16];
 	uint64_t words[2];
@@ -325,6 +386,16 @@ struct ibv_srq_attr {
 struct ibv_srq_init_attr {
 	void *srq_context;
 	struct ibv_srq_attr attr;
+};
+
+struct ibv_srq_init_attr_ex {
+	void *srq_context;
+	struct ibv_srq_attr attr;
+	uint32_t comp_mask, srq_type;
+	struct ibv_pd *pd;
+	struct ibv_xrcd *xrcd;
+	struct ibv_cq *cq;
+	uint32_t tm_cap[2];
 };
 
 struct ibv_device_attr {

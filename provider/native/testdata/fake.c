@@ -12,18 +12,20 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { SUCCESS, LOC_LEN, LOC_QP_OP, LOC_EEC, LOC_PROT, FLUSH, MW_BIND, BAD_RESP, LOC_ACCESS, REM_INV, REM_ACCESS, REM_OP, RETRY, RNR };
 enum { RESET, INIT, RTR, RTS, SQD, SQE, ERR };
-enum { RC = 2, UC, UD };
-enum { WRITE, WRITE_IMM, SEND, SEND_IMM, READ, CMP_SWAP, FETCH_ADD, LOCAL_INV, BIND, SEND_INV };
-enum { A_LOCAL_WRITE = 1, A_WRITE = 2, A_READ = 4, A_ATOMIC = 8, A_BIND = 16, A_ZERO = 32 };
+enum { RC = 2, UC, UD, XRC_SEND = 9, XRC_RECV };
+enum { WRITE, WRITE_IMM, SEND, SEND_IMM, READ, CMP_SWAP, FETCH_ADD, LOCAL_INV, BIND, SEND_INV, PLACE = 14, ATOMIC_WRITE };
+enum { A_LOCAL_WRITE = 1, A_WRITE = 2, A_READ = 4, A_ATOMIC = 8, A_BIND = 16, A_ZERO = 32, A_FLUSH_GLOBAL = 256 };
 enum { EV_CQ_ERR, EV_QP_FATAL, EV_QP_REQ_ERR, EV_QP_ACCESS, EV_COMM_EST, EV_SQ_DRAINED, EV_SRQ_LIMIT = 15, EV_LAST_WQE = 16 };
+enum { CAP_XRC = 1 << 20, OPS = 0x1bff, OP_PLACE = 1 << 11, OP_ATOMIC_WRITE = 1 << 12 };
 enum { F_SIGNALED = 2, F_SOLICITED = 4, F_INLINE = 8 };
-enum { VECTORS = 4, MAX_SGE = 16, MAX_WR = 1024, MAX_INLINE = 512, KEYS = 1 << 14, QPS = 1 << 14, GROUPS = 8, FIRST_QPN = 0x40, MCAST_QPN = 0xffffff };
+enum { VECTORS = 4, MAX_SGE = 16, MAX_WR = 1024, MAX_INLINE = 512, KEYS = 1 << 14, QPS = 1 << 14, GROUPS = 8, SRQS = 1 << 10, FIRST_SRQN = 0x100, FIRST_QPN = 0x40, MCAST_QPN = 0xffffff };
 
 static pthread_mutex_t big = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t acked = PTHREAD_COND_INITIALIZER;
@@ -49,6 +51,15 @@ int fake_fail_nth(int n, int e) {
 	fail_errno = e;
 	UNLOCK;
 	return left;
+}
+
+/* The driver lacks operations, as that of an older library does. */
+static uint64_t lacking;
+
+void fake_lacks(uint64_t ops) {
+	LOCK;
+	lacking = ops;
+	UNLOCK;
 }
 
 int fake_live(void) {
@@ -114,7 +125,7 @@ int ibv_query_device(struct ibv_context *, struct ibv_device_attr *);
 struct node { struct node *next; void *cq; struct ibv_async_event ev; };
 struct ctx { struct verbs_context v; struct node *events; int quick; };
 struct channel { struct ibv_comp_channel c; struct node *events; };
-struct cqe { struct ibv_wc wc; struct qp *qp; int sends, recvs; uint64_t ticks, ns; };
+struct cqe { struct ibv_wc wc; struct qp *qp; struct srq *srq; int sends, recvs; uint64_t ticks, ns; };
 struct cq {
 	union {
 		struct ibv_cq cq;
@@ -127,15 +138,29 @@ struct cq {
 	uint64_t quick[64];
 	int qhead, qcount;
 };
-struct swr { struct ibv_send_wr wr; struct ibv_sge sge[MAX_SGE]; uint8_t *inl; uint32_t window; };
+struct swr { struct ibv_send_wr wr; struct ibv_sge sge[MAX_SGE]; uint8_t *inl; uint32_t window; uint64_t len; uint8_t placement, level; };
 struct rwr { struct ibv_recv_wr wr; struct ibv_sge sge[MAX_SGE]; };
 struct rqueue { struct rwr *ring; int head, count, cap, sges, busy; };
-struct srq { struct ibv_srq srq; struct rqueue q; int limit, users, async; };
+struct domain { int users; dev_t dev; ino_t ino; struct domain *next; }; /* users are its handles */
+struct xrcd { struct ibv_xrcd xrcd; struct domain *domain; int users; };
+struct srq { struct ibv_srq srq; struct rqueue q; int limit, users, async; struct xrcd *xrcd; struct cq *cq; uint32_t num; };
 struct mr { struct ibv_mr mr; uint64_t iova; unsigned access; int windows; char *mapped; };
 struct mw { struct ibv_mw mw; struct mr *to; struct qp *by; uint64_t addr, len; unsigned access; uint32_t key; };
 struct ah { struct ibv_ah ah; struct ibv_ah_attr attr; };
 struct qp {
-	struct ibv_qp qp;
+	union {
+		struct ibv_qp qp;
+		struct ibv_qp_ex ex; /* which begins as the other does */
+	};
+	uint64_t ops;
+	pthread_t poster; /* who has called wr_start */
+	struct ibv_send_wr made; /* between wr_start and wr_complete */
+	struct swr details;
+	int nmade;
+	/* An XRC target is known by handles, which have nothing but real. For a message it has the SRQ that this names. */
+	struct qp *real, *handle;
+	struct xrcd *xrcd;
+	struct domain *domain;
 	struct ibv_qp_attr a;
 	struct ibv_qp_init_attr init;
 	struct cq *scq, *rcq;
@@ -149,6 +174,8 @@ struct qp {
 
 static struct { struct mr *mr; struct mw *mw; uint32_t key; } keys[KEYS];
 static struct qp *qps[QPS];
+static struct srq *xsrqs[SRQS];
+static struct domain *domains;
 static uint32_t qkey_violations[3]; /* by port */
 
 static struct ibv_device devices[2] = {
@@ -184,6 +211,12 @@ static void async_event(struct ibv_context *c, uint32_t type, void *object) {
 	n->ev.element.cq = object;
 	push(&x->events, n);
 	ring_bell(c->async_fd);
+}
+
+/* An event of a QP: all handles of a target are told. */
+static void qp_event(struct qp *q, uint32_t type) {
+	if (q->qp.qp_type != XRC_RECV) async_event(q->qp.context, type, q);
+	for (struct qp *h = q->qp.qp_type == XRC_RECV ? q->handle : NULL; h; h = h->handle) async_event(h->qp.context, type, h);
 }
 
 static void forget(struct node **list, void *object) {
@@ -234,7 +267,7 @@ static void complete(struct cq *c, struct qp *q, struct ibv_wc wc, int sends, in
 	}
 	wc.qp_num = q->qp.qp_num;
 	if (wc.status) wc.opcode = 77, wc.byte_len = 0xdead; /* which do not count then */
-	c->ring[(c->head + c->count++) % c->cap] = (struct cqe){wc, q, sends, recvs, ticks(), clock_ns(CLOCK_REALTIME)};
+	c->ring[(c->head + c->count++) % c->cap] = (struct cqe){wc, q, q->qp.qp_type == XRC_RECV ? q->srq : NULL, sends, recvs, ticks(), clock_ns(CLOCK_REALTIME)};
 	raise_cq(c, solicited || wc.status);
 }
 
@@ -247,8 +280,17 @@ static void purge(struct cq *c, struct qp *q) {
 	c->count = n;
 }
 
+static void purge_srq(struct cq *c, struct srq *s) {
+	int n = 0;
+	for (int i = 0; i < c->count; i++) {
+		struct cqe e = c->ring[(c->head + i) % c->cap];
+		if (e.srq != s) c->ring[(c->head + n++) % c->cap] = e;
+	}
+	c->count = n;
+}
+
 static uint32_t wc_op(uint32_t op) {
-	static const uint32_t ops[] = {1, 1, 0, 0, 2, 3, 4, 6, 5, 0};
+	static const uint32_t ops[] = {1, 1, 0, 0, 2, 3, 4, 6, 5, 0, [PLACE] = 8, [ATOMIC_WRITE] = 9};
 	return ops[op];
 }
 
@@ -265,6 +307,10 @@ static void send_done(struct qp *q, int status, uint32_t len) {
 	free(w->inl);
 	w->inl = NULL;
 }
+
+static int reliable(struct qp *q) { return q->qp.qp_type != UC && q->qp.qp_type != UD; }
+
+static struct ibv_pd *pd_of(struct qp *q) { return q->qp.qp_type == XRC_RECV ? q->srq->srq.pd : q->qp.pd; }
 
 static struct rqueue *receives(struct qp *q) { return q->srq ? &q->srq->q : &q->rq; }
 
@@ -293,7 +339,7 @@ static void flush_recvs(struct qp *q) {
 		struct rwr *w = next_receive(q);
 		recv_done(q, (struct ibv_wc){.wr_id = w->wr.wr_id, .status = FLUSH, .opcode = 128}, 0);
 	}
-	if (q->srq && !q->last_wqe) q->last_wqe = 1, async_event(q->qp.context, EV_LAST_WQE, q);
+	if (q->srq && q->qp.qp_type != XRC_RECV && !q->last_wqe) q->last_wqe = 1, qp_event(q, EV_LAST_WQE);
 }
 
 static void to_err(struct qp *q) {
@@ -317,8 +363,8 @@ static uint8_t *remote_bytes(uint32_t rkey, struct qp *q, uint64_t addr, uint64_
 	int i = rkey >> 8 & (KEYS - 1);
 	struct mw *w = keys[i].mw;
 	if (!(q->a.qp_access_flags & access)) return NULL;
-	if (!w) return bytes_of(rkey, q->qp.pd, addr, len, access);
-	if (w->key != rkey || !w->to || w->mw.pd != q->qp.pd || (w->by && w->by != q) || !(w->access & access)) return NULL;
+	if (!w) return bytes_of(rkey, pd_of(q), addr, len, access);
+	if (w->key != rkey || !w->to || w->mw.pd != pd_of(q) || (w->by && w->by != q) || !(w->access & access)) return NULL;
 	uint64_t off = addr - (w->access & A_ZERO ? 0 : w->addr);
 	if (off > w->len || len > w->len - off) return NULL;
 	return (uint8_t *)w->to->mr.addr + (w->addr - w->to->iova) + off;
@@ -346,7 +392,7 @@ static int copy_sges(struct qp *q, struct ibv_sge *s, int n, uint8_t *at, uint64
 		uint8_t *p = at;
 		for (int i = 0; i < n && left; i++) {
 			uint64_t part = sge_length(&s[i]) < left ? sge_length(&s[i]) : left;
-			uint8_t *b = bytes_of(s[i].lkey, q->qp.pd, s[i].addr, part, scatter ? A_LOCAL_WRITE : 0);
+			uint8_t *b = bytes_of(s[i].lkey, pd_of(q), s[i].addr, part, scatter ? A_LOCAL_WRITE : 0);
 			if (!b) return 0;
 			if (pass) memmove(scatter ? b : p, scatter ? p : b, part);
 			p += part, left -= part;
@@ -371,23 +417,28 @@ static int leads_here(struct ibv_ah_attr *h) {
 	return 0;
 }
 
+static struct srq *find_srq(uint32_t n, struct domain *d) {
+	struct srq *s = n - FIRST_SRQN < SRQS ? xsrqs[n - FIRST_SRQN] : NULL;
+	return s && s->xrcd->domain == d ? s : NULL;
+}
+
 static struct qp *find(uint32_t qpn) { return qpn < QPS ? qps[qpn] : NULL; }
 
 static int receives_now(struct qp *p) { return p->qp.state == RTR || p->qp.state == RTS || p->qp.state == SQD || p->qp.state == SQE; }
 
 static struct qp *peer_of(struct qp *q) {
 	struct qp *p = find(q->a.dest_qp_num);
-	if (!p || p->qp.qp_type != q->qp.qp_type || !receives_now(p) || p->a.dest_qp_num != q->qp.qp_num) return NULL;
+	if (!p || p->qp.qp_type != (q->qp.qp_type == XRC_SEND ? XRC_RECV : q->qp.qp_type) || !receives_now(p) || p->a.dest_qp_num != q->qp.qp_num) return NULL;
 	return leads_here(&q->a.ah_attr) && p->a.port_num == q->a.port_num ? p : NULL;
 }
 
 static void established(struct qp *p) {
-	if (p->qp.state == RTR && !p->est) p->est = 1, async_event(p->qp.context, EV_COMM_EST, p);
+	if (p->qp.state == RTR && !p->est) p->est = 1, qp_event(p, EV_COMM_EST);
 }
 
 static void refuse(struct qp *p, int event) {
-	if (p->qp.qp_type != RC) return;
-	async_event(p->qp.context, event, p);
+	if (!reliable(p)) return;
+	qp_event(p, event);
 	to_err(p);
 }
 
@@ -410,7 +461,7 @@ enum { WAIT = -1 };
 static int deliver(struct qp *q, struct qp *p, struct swr *w, uint8_t *data, uint64_t len, int written) {
 	uint32_t op = w->wr.opcode;
 	if (!receives(p)->count) {
-		if (q->qp.qp_type != RC) return SUCCESS;
+		if (!reliable(q)) return SUCCESS;
 		return q->a.rnr_retry == 7 ? WAIT : RNR;
 	}
 	struct ibv_wc wc = {.opcode = written ? 129 : 128, .byte_len = len, .src_qp = q->qp.qp_num};
@@ -444,7 +495,7 @@ static int deliver(struct qp *q, struct qp *p, struct swr *w, uint8_t *data, uin
 	wc.status = fault, wc.wc_flags = 0;
 	recv_done(p, wc, 0);
 	to_err(p);
-	return p->qp.qp_type != RC ? SUCCESS : fault == LOC_LEN ? REM_INV : REM_OP;
+	return !reliable(p) ? SUCCESS : fault == LOC_LEN ? REM_INV : REM_OP;
 }
 
 static void datagram(struct qp *q, struct qp *p, struct swr *w, uint8_t *data, uint64_t len, struct ibv_ah_attr *h) {
@@ -515,15 +566,42 @@ static int execute(struct qp *q, struct swr *w, uint64_t *bytes) {
 		m->to->windows--, m->to = NULL;
 		return SUCCESS;
 	}
-	if (q->qp.qp_type != UD && !(p = peer_of(q)) && q->qp.qp_type == RC) {
+	if (q->qp.qp_type != UD && !(p = peer_of(q)) && reliable(q)) {
 		/* the data's own faults come first, and then nobody answers */
-		if (op != READ && op != CMP_SWAP && op != FETCH_ADD) {
+		if (op != READ && op != CMP_SWAP && op != FETCH_ADD && op != PLACE) {
 			if (!payload(q, w, len, &owned)) return LOC_PROT;
 			free(owned);
 		}
 		return RETRY;
 	}
 	if (p) established(p);
+	if (q->qp.qp_type == XRC_SEND) {
+		struct srq *named = find_srq(w->wr.qp_type.xrc.remote_srqn, p->domain);
+		if (!named) {
+			refuse(p, EV_QP_REQ_ERR);
+			return REM_INV;
+		}
+		p->srq = named, p->rcq = named->cq;
+	}
+	if (op == PLACE) {
+		unsigned access = w->placement * A_FLUSH_GLOBAL;
+		int i = w->wr.wr.rdma.rkey >> 8 & (KEYS - 1);
+		if ((p->a.qp_access_flags & access) != access) s = REM_INV;
+		else if (w->level == 1 && (!keys[i].mr || !bytes_of(w->wr.wr.rdma.rkey, p->qp.pd, keys[i].mr->iova, 0, access))) s = REM_ACCESS;
+		else if (w->level != 1 && !bytes_of(w->wr.wr.rdma.rkey, p->qp.pd, w->wr.wr.rdma.remote_addr, w->len, access)) s = REM_ACCESS;
+		if (s) refuse(p, EV_QP_ACCESS);
+		return s;
+	}
+	if (op == ATOMIC_WRITE) {
+		if (!(to = remote_bytes(w->wr.wr.rdma.rkey, p, w->wr.wr.rdma.remote_addr, 8, A_WRITE))) {
+			refuse(p, EV_QP_ACCESS);
+			return REM_ACCESS;
+		}
+		uint64_t word;
+		memcpy(&word, w->inl, 8);
+		__atomic_store_n((uint64_t *)to, word, __ATOMIC_SEQ_CST);
+		return SUCCESS;
+	}
 	if (op == READ || op == CMP_SWAP || op == FETCH_ADD) {
 		int atomic = op != READ;
 		uint64_t at = w->wr.wr.rdma.remote_addr;
@@ -555,11 +633,11 @@ static int execute(struct qp *q, struct swr *w, uint64_t *bytes) {
 			datagram(q, find(w->wr.wr.ud.remote_qpn), w, data, len, h);
 		}
 	} else if (p && (op == WRITE || op == WRITE_IMM)) {
-		if (op == WRITE_IMM && q->qp.qp_type == RC && !receives(p)->count) {
+		if (op == WRITE_IMM && reliable(q) && !receives(p)->count) {
 			s = q->a.rnr_retry == 7 ? WAIT : RNR;
 		} else if (!(to = remote_bytes(w->wr.wr.rdma.rkey, p, w->wr.wr.rdma.remote_addr, len, A_WRITE)) && len) {
 			refuse(p, EV_QP_ACCESS);
-			s = q->qp.qp_type == RC ? REM_ACCESS : SUCCESS;
+			s = reliable(q) ? REM_ACCESS : SUCCESS;
 		} else {
 			if (len) memmove(to, data, len);
 			if (op == WRITE_IMM) s = deliver(q, p, w, NULL, len, 1);
@@ -580,7 +658,7 @@ static void run(struct qp *q) {
 		if (s == WAIT || !q->scount) break; /* a QP that is its own peer may have failed */
 		send_done(q, s, bytes);
 		if (!s) continue;
-		if (q->qp.qp_type == RC) to_err(q);
+		if (reliable(q)) to_err(q);
 		else {
 			q->a.qp_state = q->qp.state = SQE;
 			flush_sends(q);
@@ -593,42 +671,78 @@ static void run(struct qp *q) {
 static void wake(struct qp *p, struct srq *s) {
 	for (int i = 0; i < QPS; i++) {
 		struct qp *q = qps[i], *to = q ? find(q->a.dest_qp_num) : NULL;
-		if (q && q->scount && to && (to == p || (s && to->srq == s))) run(q);
+		if (q && q->scount && to && (to == p || (s && (s->xrcd ? to->domain == s->xrcd->domain : to->srq == s)))) run(q);
 	}
 }
 
 /* ---- the hot calls ---- */
 
+/* Makes a work request out of what ibv_post_send takes, or ibv_wr_complete, which adds details. */
+static int add_send(struct qp *q, struct ibv_send_wr *wr, struct swr *details, const char *call) {
+	int e = failing(call);
+	if (!e && details && q->sbusy == (int)q->init.cap.max_send_wr) e = ENOSPC;
+	if (!e && q->sbusy == (int)q->init.cap.max_send_wr) e = ENOMEM;
+	if (!e && (q->qp.state < RTS || wr->num_sge > (int)q->init.cap.max_send_sge)) e = EINVAL;
+	if (!e && !details && wr->opcode >= PLACE) e = EINVAL;
+	uint64_t len = wr->num_sge ? length_of(wr->sg_list, wr->num_sge) : 0;
+	if (!e && (wr->send_flags & F_INLINE) && len > q->init.cap.max_inline_data) e = EINVAL;
+	if (!e && q->qp.qp_type == UD && len > 4096) e = EINVAL;
+	if (e) return e;
+	struct swr *w = &q->sq[(q->shead + q->scount) % q->init.cap.max_send_wr];
+	if (details) *w = *details;
+	w->wr = *wr;
+	if (wr->opcode == BIND) w->window = wr->bind_mw.mw->rkey;
+	memcpy(w->sge, wr->sg_list, wr->num_sge * sizeof *wr->sg_list);
+	if (!details) w->inl = NULL;
+	if (wr->send_flags & F_INLINE) { /* the addresses are those of the process */
+		w->inl = malloc(len + 1);
+		uint8_t *p = w->inl;
+		for (int i = 0; i < wr->num_sge; i++) memcpy(p, (void *)wr->sg_list[i].addr, wr->sg_list[i].length), p += wr->sg_list[i].length;
+		if (wr->num_sge) w->sge[0].length = len, w->wr.num_sge = 1;
+	}
+	q->scount++, q->sbusy++;
+	if (q->qp.state == ERR || q->qp.state == SQE) flush_sends(q);
+	else run(q);
+	return 0;
+}
+
 static int post_send(struct ibv_qp *ibq, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
-	struct qp *q = (struct qp *)ibq;
 	int e = 0;
 	LOCK;
-	for (; wr; wr = wr->next) {
-		e = failing("ibv_post_send");
-		if (!e && q->sbusy == (int)q->init.cap.max_send_wr) e = ENOMEM;
-		if (!e && (q->qp.state < RTS || wr->num_sge > (int)q->init.cap.max_send_sge)) e = EINVAL;
-		uint64_t len = wr->num_sge ? length_of(wr->sg_list, wr->num_sge) : 0;
-		if (!e && (wr->send_flags & F_INLINE) && len > q->init.cap.max_inline_data) e = EINVAL;
-		if (!e && q->qp.qp_type == UD && len > 4096) e = EINVAL;
-		if (e) {
-			*bad = wr;
-			break;
-		}
-		struct swr *w = &q->sq[(q->shead + q->scount) % q->init.cap.max_send_wr];
-		w->wr = *wr;
-		if (wr->opcode == BIND) w->window = wr->bind_mw.mw->rkey;
-		memcpy(w->sge, wr->sg_list, wr->num_sge * sizeof *wr->sg_list);
-		w->inl = NULL;
-		if (wr->send_flags & F_INLINE) { /* the addresses are those of the process */
-			w->inl = malloc(len + 1);
-			uint8_t *p = w->inl;
-			for (int i = 0; i < wr->num_sge; i++) memcpy(p, (void *)wr->sg_list[i].addr, wr->sg_list[i].length), p += wr->sg_list[i].length;
-			if (wr->num_sge) w->sge[0].length = len, w->wr.num_sge = 1;
-		}
-		q->scount++, q->sbusy++;
-		if (q->qp.state == ERR || q->qp.state == SQE) flush_sends(q);
-		else run(q);
-	}
+	for (; wr && !e; wr = wr->next)
+		if ((e = add_send((struct qp *)ibq, wr, NULL, "ibv_post_send"))) *bad = wr;
+	UNLOCK;
+	return e;
+}
+
+/* The functions of the QP. The lock is held from wr_start to wr_complete, on one thread. */
+static void wr_start(struct ibv_qp_ex *x) {
+	struct qp *q = (struct qp *)x;
+	LOCK;
+	q->poster = pthread_self();
+	q->nmade = 0;
+}
+
+static void made(struct qp *q, uint32_t op, uint32_t rkey, uint64_t addr, struct swr details) {
+	q->made = (struct ibv_send_wr){.wr_id = q->ex.wr_id, .opcode = op, .send_flags = q->ex.wr_flags};
+	q->made.wr.rdma.remote_addr = addr, q->made.wr.rdma.rkey = rkey;
+	q->details = details;
+	q->nmade++;
+}
+
+static void wr_flush(struct ibv_qp_ex *x, uint32_t rkey, uint64_t addr, size_t len, uint8_t placement, uint8_t level) {
+	made((struct qp *)x, PLACE, rkey, addr, (struct swr){.len = len, .placement = placement, .level = level});
+}
+
+static void wr_atomic_write(struct ibv_qp_ex *x, uint32_t rkey, uint64_t addr, const void *word) {
+	made((struct qp *)x, ATOMIC_WRITE, rkey, addr, (struct swr){.inl = memcpy(malloc(8), word, 8)});
+}
+
+static int wr_complete(struct ibv_qp_ex *x) {
+	struct qp *q = (struct qp *)x;
+	if (!pthread_equal(q->poster, pthread_self()) || q->nmade != 1) abort();
+	int e = add_send(q, &q->made, &q->details, "ibv_wr_complete");
+	if (e) free(q->details.inl);
 	UNLOCK;
 	return e;
 }
@@ -834,6 +948,13 @@ static int query_rt_values(struct ibv_context *c, struct ibv_values_ex *v) {
 	return 0;
 }
 
+static struct ibv_qp *create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_ex *);
+static struct ibv_qp *open_qp(struct ibv_context *, struct ibv_qp_open_attr *);
+static int get_srq_num(struct ibv_srq *, uint32_t *);
+static struct ibv_srq *create_srq_ex(struct ibv_context *, struct ibv_srq_init_attr_ex *);
+static struct ibv_xrcd *open_xrcd(struct ibv_context *, struct ibv_xrcd_init_attr *);
+static int close_xrcd(struct ibv_xrcd *);
+
 static struct ibv_cq_ex *create_cq_ex(struct ibv_context *x, struct ibv_cq_init_attr_ex *a) {
 	LOCK;
 	FAIL_NULL("ibv_create_cq_ex");
@@ -856,7 +977,7 @@ static int query_device_ex(struct ibv_context *c, const void *input, struct ibv_
 	*a = (struct ibv_device_attr_ex){.completion_timestamp_mask = CLOCK_MASK, .hca_core_clock = CLOCK_KHZ, .xrc_odp_caps = 0,
 		.odp_caps = {.general_caps = 1, .per_transport_caps = {.rc_odp_caps = 0x3f, .ud_odp_caps = 0x23}}};
 	int e = ibv_query_device(c, &a->orig_attr);
-	a->device_cap_flags_ex = a->orig_attr.device_cap_flags | 1ull << 34;
+	a->device_cap_flags_ex = a->orig_attr.device_cap_flags | 1ull << 34 | 7ull << 38;
 	return e;
 }
 
@@ -876,6 +997,9 @@ struct ibv_context *ibv_open_device(struct ibv_device *d) {
 		x->v.query_rt_values = query_rt_values;
 		x->v.create_cq_ex = create_cq_ex;
 		x->v.query_device_ex = query_device_ex;
+		x->v.create_qp_ex = create_qp_ex, x->v.open_qp = open_qp;
+		x->v.get_srq_num = get_srq_num, x->v.create_srq_ex = create_srq_ex;
+		x->v.open_xrcd = open_xrcd, x->v.close_xrcd = close_xrcd;
 	}
 	c->abi_compat = (void *)UINTPTR_MAX;
 	c->ops.alloc_mw = alloc_mw;
@@ -913,7 +1037,7 @@ int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *a) {
 	FAIL_INT("ibv_query_device");
 	UNLOCK;
 	*a = (struct ibv_device_attr){.fw_ver = "fake", .max_mr_size = UINT64_MAX, .page_size_cap = 0xfffff000, .vendor_id = 0xfa4e,
-		.max_qp = QPS / 2, .max_qp_wr = MAX_WR, .device_cap_flags = 1 << 1 | 1 << 2 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 24, .max_sge = MAX_SGE,
+		.max_qp = QPS / 2, .max_qp_wr = MAX_WR, .device_cap_flags = 1 << 1 | 1 << 2 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 24 | CAP_XRC, .max_sge = MAX_SGE,
 		.max_sge_rd = MAX_SGE, .max_cq = 1 << 16, .max_cqe = 1 << 16, .max_mr = KEYS / 2, .max_pd = 1 << 16, .max_qp_rd_atom = 16, .max_res_rd_atom = 1 << 16,
 		.max_qp_init_rd_atom = 16, .atomic_cap = 1, .max_mw = KEYS / 2, .max_mcast_grp = 1 << 10, .max_mcast_qp_attach = 64,
 		.max_total_mcast_qp_attach = 1 << 16, .max_ah = 1 << 16, .max_srq = 1 << 10, .max_srq_wr = MAX_WR, .max_srq_sge = MAX_SGE,
@@ -1135,7 +1259,7 @@ static int *async_count(struct ibv_async_event *e) {
 	switch (e->event_type) {
 	case EV_CQ_ERR: return &((struct cq *)e->element.cq)->async;
 	case EV_SRQ_LIMIT: return &((struct srq *)e->element.srq)->async;
-	default: return &((struct qp *)e->element.qp)->async;
+	default: return &((struct qp *)e->element.qp)->async; /* of a handle, if it is a target's */
 	}
 }
 
@@ -1209,6 +1333,11 @@ int ibv_destroy_srq(struct ibv_srq *ibs) {
 		UNLOCK;
 		return EBUSY;
 	}
+	if (s->xrcd) {
+		xsrqs[s->num - FIRST_SRQN] = NULL;
+		s->xrcd->users--, s->cq->users--;
+		purge_srq(s->cq, s); /* as drivers do */
+	}
 	forget_async(s->srq.context, s);
 	while (s->async) pthread_cond_wait(&acked, &big);
 	free(s->q.ring);
@@ -1257,6 +1386,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a) {
 	struct qp *q = calloc(1, sizeof *q);
 	if (!a->cap.max_send_wr) a->cap.max_send_wr = 1;
 	q->init = *a;
+	if (a->qp_type == XRC_SEND) a->recv_cq = a->send_cq;
 	q->qp = (struct ibv_qp){.context = pd->context, .pd = pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq, .srq = a->srq, .qp_num = n, .qp_type = a->qp_type};
 	q->scq = (struct cq *)a->send_cq, q->rcq = (struct cq *)a->recv_cq, q->srq = (struct srq *)a->srq;
 	q->scq->users++, q->rcq->users++;
@@ -1269,20 +1399,154 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a) {
 	return &q->qp;
 }
 
+static struct ibv_qp *new_handle(struct qp *real) {
+	struct qp *h = calloc(1, sizeof *h);
+	h->qp = (struct ibv_qp){.context = real->qp.context, .qp_num = real->qp.qp_num, .qp_type = XRC_RECV};
+	h->real = real, h->handle = real->handle, real->handle = h;
+	live++;
+	return &h->qp;
+}
+
+static struct ibv_qp *create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *a) {
+	if (a->qp_type != XRC_RECV) {
+		LOCK;
+		uint64_t ops = a->send_ops_flags, lacks = lacking;
+		FAIL_NULL("ibv_create_qp_ex");
+		UNLOCK;
+		if (a->comp_mask != (1 | 1 << 6) || a->qp_type != RC || ops & (~(uint64_t)OPS | lacks)) return errno = EOPNOTSUPP, NULL;
+		struct qp *q = (struct qp *)ibv_create_qp(a->pd, (struct ibv_qp_init_attr *)a);
+		if (!q) return NULL;
+		q->ops = ops;
+		q->ex.wr_start = wr_start, q->ex.wr_complete = wr_complete;
+		q->ex.wr_flush = ops & OP_PLACE ? wr_flush : (void *)1; /* what older libraries have there */
+		q->ex.wr_atomic_write = ops & OP_ATOMIC_WRITE ? wr_atomic_write : (void *)1;
+		return &q->qp;
+	}
+	LOCK;
+	FAIL_NULL("ibv_create_qp_ex");
+	int n = FIRST_QPN;
+	while (n < QPS && qps[n]) n++;
+	if (a->comp_mask != 1 << 1 || n == QPS) {
+		UNLOCK;
+		return errno = EINVAL, NULL;
+	}
+	struct qp *q = calloc(1, sizeof *q);
+	q->qp = (struct ibv_qp){.context = c, .qp_num = n, .qp_type = XRC_RECV};
+	q->xrcd = (struct xrcd *)a->xrcd, q->domain = q->xrcd->domain;
+	q->xrcd->users++;
+	qps[n] = q;
+	struct ibv_qp *h = new_handle(q);
+	UNLOCK;
+	return h;
+}
+
+static struct ibv_qp *open_qp(struct ibv_context *c, struct ibv_qp_open_attr *a) {
+	(void)c;
+	LOCK;
+	FAIL_NULL("ibv_open_qp");
+	struct qp *q = find(a->qp_num);
+	struct ibv_qp *h = NULL;
+	if (a->comp_mask == (1 | 1 << 1 | 1 << 3) && a->qp_type == XRC_RECV && q && q->domain && q->domain == ((struct xrcd *)a->xrcd)->domain) h = new_handle(q);
+	UNLOCK;
+	if (!h) errno = EINVAL;
+	return h;
+}
+
+struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *q) { return ((struct qp *)q)->ops ? &((struct qp *)q)->ex : NULL; }
+
+static int get_srq_num(struct ibv_srq *s, uint32_t *n) {
+	LOCK;
+	FAIL_INT("ibv_get_srq_num");
+	UNLOCK;
+	*n = ((struct srq *)s)->num;
+	return 0;
+}
+
+static struct ibv_srq *create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *a) {
+	(void)c;
+	LOCK;
+	FAIL_NULL("ibv_create_srq_ex");
+	int i = 0;
+	while (i < SRQS && xsrqs[i]) i++;
+	UNLOCK;
+	if (a->comp_mask != 15 || a->srq_type != 1 || i == SRQS) return errno = EINVAL, NULL;
+	struct srq *s = (struct srq *)ibv_create_srq(a->pd, (struct ibv_srq_init_attr *)a);
+	if (!s) return NULL;
+	LOCK;
+	for (i = 0; xsrqs[i];) i++;
+	xsrqs[i] = s, s->num = FIRST_SRQN + i;
+	s->xrcd = (struct xrcd *)a->xrcd, s->cq = (struct cq *)a->cq;
+	s->xrcd->users++, s->cq->users++;
+	UNLOCK;
+	return &s->srq;
+}
+
+static struct ibv_xrcd *open_xrcd(struct ibv_context *c, struct ibv_xrcd_init_attr *a) {
+	struct stat st = {0};
+	if (a->comp_mask != 3 || (a->fd != -1 && fstat(a->fd, &st))) return errno = EINVAL, NULL;
+	LOCK;
+	FAIL_NULL("ibv_open_xrcd");
+	struct domain *d = a->fd == -1 ? NULL : domains;
+	while (d && (d->dev != st.st_dev || d->ino != st.st_ino)) d = d->next;
+	int e = !d && a->fd != -1 && !(a->oflags & O_CREAT) ? EAGAIN : d && a->oflags & O_EXCL ? EINVAL : 0; /* the kernel's words */
+	if (e) {
+		UNLOCK;
+		return errno = e, NULL;
+	}
+	if (!d) {
+		d = calloc(1, sizeof *d);
+		d->dev = st.st_dev, d->ino = st.st_ino, d->next = domains;
+		domains = d;
+	}
+	d->users++;
+	struct xrcd *x = calloc(1, sizeof *x);
+	x->xrcd.context = c, x->domain = d;
+	live++;
+	UNLOCK;
+	return &x->xrcd;
+}
+
+static int close_xrcd(struct ibv_xrcd *ibx) {
+	struct xrcd *x = (struct xrcd *)ibx;
+	LOCK;
+	FAIL_INT("ibv_close_xrcd");
+	if (x->users) {
+		UNLOCK;
+		return EBUSY;
+	}
+	if (!--x->domain->users) {
+		struct domain **d = &domains;
+		while (*d != x->domain) d = &(*d)->next;
+		*d = x->domain->next;
+		free(x->domain);
+	}
+	free(x);
+	live--;
+	UNLOCK;
+	return 0;
+}
+
+static struct qp *real_of(struct ibv_qp *q) { return ((struct qp *)q)->real ? ((struct qp *)q)->real : (struct qp *)q; }
+
 static void clean(struct qp *q) {
 	while (q->scount) {
 		free(q->sq[q->shead].inl);
 		q->shead = (q->shead + 1) % q->init.cap.max_send_wr;
 		q->scount--;
 	}
-	purge(q->scq, q);
-	purge(q->rcq, q);
+	if (q->qp.qp_type == XRC_RECV) {
+		for (int i = 0; i < SRQS; i++)
+			if (xsrqs[i]) purge(xsrqs[i]->cq, q);
+	} else {
+		purge(q->scq, q);
+		purge(q->rcq, q);
+	}
 	q->sbusy = q->unsignaled = q->est = q->last_wqe = 0;
 	q->rq.count = q->rq.busy = 0;
 }
 
 int ibv_modify_qp(struct ibv_qp *ibq, struct ibv_qp_attr *a, int mask) {
-	struct qp *q = (struct qp *)ibq;
+	struct qp *q = real_of(ibq);
 	LOCK;
 	FAIL_INT("ibv_modify_qp");
 	int e = 0;
@@ -1334,7 +1598,7 @@ int ibv_modify_qp(struct ibv_qp *ibq, struct ibv_qp_attr *a, int mask) {
 }
 
 int ibv_query_qp(struct ibv_qp *ibq, struct ibv_qp_attr *a, int mask, struct ibv_qp_init_attr *init) {
-	struct qp *q = (struct qp *)ibq;
+	struct qp *q = real_of(ibq);
 	(void)mask;
 	LOCK;
 	FAIL_INT("ibv_query_qp");
@@ -1352,6 +1616,23 @@ int ibv_destroy_qp(struct ibv_qp *ibq) {
 	if (q->ngroups) {
 		UNLOCK;
 		return EBUSY;
+	}
+	if (q->real) {
+		struct qp **h = &q->real->handle, *real = q->real;
+		while (*h != q) h = &(*h)->handle;
+		*h = q->handle;
+		forget_async(q->qp.context, q);
+		while (q->async) pthread_cond_wait(&acked, &big);
+		free(q);
+		live--;
+		if (!real->handle) {
+			clean(real);
+			qps[real->qp.qp_num] = NULL;
+			real->xrcd->users--;
+			free(real);
+		}
+		UNLOCK;
+		return 0;
 	}
 	clean(q);
 	qps[q->qp.qp_num] = NULL;

@@ -110,6 +110,20 @@ func TestDevinfoRefusedOptions(t *testing.T) {
 	}
 }
 
+// TestDevinfoMissingOps: a device whose library is too old says so.
+func TestDevinfoMissingOps(t *testing.T) {
+	r := rxe(t)
+	r.attr.MissingOps = "FLUSH: rdma-core has it from 45 on"
+	var out strings.Builder
+	r.print(&out, true)
+	if want := "\tmissing_ops:\t\t\tFLUSH: rdma-core has it from 45 on\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("devinfo -v: got\n%swant %q in it", out.String(), want)
+	}
+	if got := r.json().MissingOps; got != r.attr.MissingOps {
+		t.Errorf("devinfo --json: got missing_ops %q, want %q", got, r.attr.MissingOps)
+	}
+}
+
 // devinfoKeys are the names that lines of ibv_devinfo start with, tabs included.
 func devinfoKeys(out string) []string {
 	var keys []string

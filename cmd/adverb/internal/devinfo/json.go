@@ -45,6 +45,7 @@ type reportJSON struct {
 	Guarantees      string     `json:"guarantees"`
 	UnsharedMemory  string     `json:"unshared_memory,omitempty"`
 	RefusedOptions  string     `json:"refused_options,omitempty"`
+	MissingOps      string     `json:"missing_ops,omitempty"`
 	Ports           []portJSON `json:"ports"`
 }
 
@@ -102,7 +103,7 @@ func (r *report) json() reportJSON {
 		MaxPKeys: a.MaxPKeys, LocalCAAckDelay: a.LocalCAAckDelay, NumCompVectors: a.NumCompVectors,
 		TimestampMask: a.TimestampMask, HCACoreClock: a.HCACoreClock, Guarantees: a.Guarantees.String(),
 		ODPCaps:        odpJSON{a.ODPCaps.General.String(), a.ODPCaps.RC.String(), a.ODPCaps.UC.String(), a.ODPCaps.UD.String(), a.ODPCaps.XRC.String()},
-		UnsharedMemory: a.UnsharedMemory, RefusedOptions: a.RefusedOptions, Ports: []portJSON{},
+		UnsharedMemory: a.UnsharedMemory, RefusedOptions: a.RefusedOptions, MissingOps: a.MissingOps, Ports: []portJSON{},
 	}
 	if a.MaxInline != verbs.MaxInlineUnknown {
 		j.MaxInline = &a.MaxInline

@@ -47,13 +47,16 @@ func printKernelNames(w io.Writer, d *verbs.DeviceInfo) {
 	}
 }
 
-// printDenied prints the options that the system denies to the device, which the C program does not have.
+// printDenied prints what the system denies to the device, which the C program does not have.
 func printDenied(w io.Writer, a *verbs.DeviceAttr) {
 	if a.UnsharedMemory != "" {
 		fmt.Fprintf(w, "\tunshared_memory:\t\t%s\n", a.UnsharedMemory)
 	}
 	if a.RefusedOptions != "" {
 		fmt.Fprintf(w, "\trefused_options:\t\t%s\n", a.RefusedOptions)
+	}
+	if a.MissingOps != "" {
+		fmt.Fprintf(w, "\tmissing_ops:\t\t\t%s\n", a.MissingOps)
 	}
 }
 
