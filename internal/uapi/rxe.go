@@ -109,8 +109,7 @@ type SendWQE struct {
 	Swap       uint64
 	AtomicRKey uint32
 
-	FlushLength      uint32 // flush; the address is RemoteAddr
-	FlushRKey        uint32
+	FlushRKey        uint32 // flush; the range is Length bytes from RemoteAddr on: the provider leaves wr.flush.length 0
 	FlushPlacement   uint8
 	FlushSelectivity uint8
 
@@ -125,7 +124,7 @@ type SendWQE struct {
 	NewRKey  uint32
 	Access   uint32
 
-	Length uint32 // of all SGEs, or of the inline data
+	Length uint32 // of all SGEs, of the inline data, or of a flush
 	NumSGE uint32
 }
 
@@ -142,7 +141,7 @@ func (w *SendWQE) Decode(b []byte) {
 		WRID: u64(0), Opcode: u32(12), SendFlags: u32(16), Ex: [4]byte(b[20:24]),
 		RemoteAddr: u64(24), RKey: u32(32),
 		CompareAdd: u64(32), Swap: u64(40), AtomicRKey: u32(48),
-		FlushLength: u32(32), FlushRKey: u32(36), FlushPlacement: b[40], FlushSelectivity: b[41],
+		FlushRKey: u32(36), FlushPlacement: b[40], FlushSelectivity: b[41],
 		RemoteQPN: u32(24), RemoteQKey: u32(28), AHNum: u32(36),
 		MWAddr: u64(24), MWLength: u64(32), MRLKey: u32(40), MWRKey: u32(44), NewRKey: u32(48), Access: u32(52),
 		Length: u32(184), NumSGE: u32(196),

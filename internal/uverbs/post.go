@@ -180,7 +180,7 @@ func (p *poster) take(i int) error {
 	switch wr.Op {
 	case verbs.OpFlush:
 		wr.Remote = verbs.RemoteAddr{VA: w.RemoteAddr, RKey: verbs.RKey(w.FlushRKey)}
-		wr.Flush = verbs.Flush{Length: w.FlushLength, Placement: verbs.FlushPlacement(w.FlushPlacement), Selectivity: verbs.FlushSelectivity(w.FlushSelectivity)}
+		wr.Flush = verbs.Flush{Length: w.Length, Placement: verbs.FlushPlacement(w.FlushPlacement), Selectivity: verbs.FlushSelectivity(w.FlushSelectivity)}
 	case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpRDMARead, verbs.OpAtomicWrite:
 		wr.Remote = verbs.RemoteAddr{VA: w.RemoteAddr, RKey: verbs.RKey(w.RKey)}
 	case verbs.OpAtomicCmpSwap:

@@ -55,7 +55,7 @@ func newProgram(t testing.TB, dev *verbs.Device) *program {
 	var pd uapi.AllocPDResp
 	p.do(uapi.CmdAllocPD, uapi.AllocPD{}, nil, &pd, nil)
 	p.pd = pd.PDHandle
-	p.do(uapi.CmdRegMR, uapi.RegMR{Start: arenaBase, Length: uint64(len(p.arena)), HCAVA: arenaBase, PDHandle: p.pd, AccessFlags: 0xf}, nil, &p.mr, nil)
+	p.do(uapi.CmdRegMR, uapi.RegMR{Start: arenaBase, Length: uint64(len(p.arena)), HCAVA: arenaBase, PDHandle: p.pd, AccessFlags: 0xf | uint32(verbs.AccessFlushGlobal)}, nil, &p.mr, nil)
 	return p
 }
 
@@ -361,6 +361,7 @@ type send struct {
 	ud     [3]uint32 // QPN, Q_Key, AH
 	mw     [4]uint32 // L_Key, R_Key, new R_Key, access
 	length uint64    // of the window
+	level  byte      // of a FLUSH, which is global
 }
 
 // put puts a work request into the send queue, and rings no doorbell.
@@ -380,6 +381,18 @@ func (q *userQP) put(s send) {
 			le.PutUint64(e[32:], s.atomic[0])
 			le.PutUint64(e[40:], s.atomic[1])
 			le.PutUint32(e[48:], s.rkey)
+		case verbs.OpFlush: // the length is where that of data is
+			le.PutUint64(e[24:], s.remote)
+			le.PutUint32(e[36:], s.rkey)
+			e[40], e[41] = byte(verbs.FlushGlobal), s.level
+			le.PutUint32(e[184:], uint32(s.n))
+			return
+		case verbs.OpAtomicWrite: // the word is where the first SGE is, whatever the flags
+			le.PutUint64(e[24:], s.remote)
+			le.PutUint32(e[32:], s.rkey)
+			le.PutUint32(e[184:], 8)
+			le.PutUint64(e[uapi.SendWQESize:], s.atomic[0])
+			return
 		case verbs.OpBindMW:
 			le.PutUint64(e[24:], s.remote)
 			le.PutUint64(e[32:], s.length)
@@ -426,7 +439,7 @@ func two(t testing.TB) (x, y *userQP, xcq, ycq *userCQ) {
 	a, b := newProgram(t, devs[0]), newProgram(t, devs[1])
 	xcq, ycq = a.cq(40, -1), b.cq(40, -1)
 	x, y = a.qp(verbs.QPTypeRC, xcq, xcq, 0), b.qp(verbs.QPTypeRC, ycq, ycq, 0)
-	const all = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+	const all = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
 	x.init(all)
 	y.init(all)
 	x.connect(y)

@@ -58,6 +58,30 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
+// TestPlacement: FLUSH and ATOMIC WRITE, as rdma-core's driver writes them into the ring. The range of a FLUSH is held to the region.
+func TestPlacement(t *testing.T) {
+	x, y, xcq, _ := two(t)
+	key, end := y.p.mr.RKey, arenaBase+uint64(len(y.p.arena))
+	x.post(send{id: 1, op: verbs.OpAtomicWrite, flags: verbs.SendSignaled, remote: arenaBase + 64, rkey: key, atomic: [2]uint64{1<<63 | 7}},
+		send{id: 2, op: verbs.OpFlush, flags: verbs.SendSignaled, remote: end - 4096, n: 4096, rkey: key},
+		send{id: 3, op: verbs.OpFlush, flags: verbs.SendSignaled, level: byte(verbs.FlushMR), rkey: key},
+		send{id: 4, op: verbs.OpFlush, flags: verbs.SendSignaled, remote: end - 4095, n: 4096, rkey: key})
+	if w := xcq.good(1); w.Opcode != uint32(verbs.WCAtomicWrite) {
+		t.Errorf("ATOMIC WRITE: got opcode %v", verbs.WCOpcode(w.Opcode))
+	}
+	for id := range uint64(2) {
+		if w := xcq.good(2 + id); w.Opcode != uint32(verbs.WCFlush) {
+			t.Errorf("FLUSH %d: got opcode %v", 2+id, verbs.WCOpcode(w.Opcode))
+		}
+	}
+	if got := le.Uint64(y.p.arena[64:]); got != 1<<63|7 {
+		t.Errorf("the word is %#x", got)
+	}
+	if w := xcq.wait(); w.WRID != 4 || verbs.WCStatus(w.Status) != verbs.WCRemAccessErr {
+		t.Errorf("a FLUSH beyond the region: %v of %d, want %v of 4", verbs.WCStatus(w.Status), w.WRID, verbs.WCRemAccessErr)
+	}
+}
+
 // TestByCalls is for memory that the device cannot map.
 func TestByCalls(t *testing.T) {
 	byCalls = true
