@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"strconv"
@@ -62,6 +63,40 @@ func TestNativeRelease(t *testing.T) {
 		}
 	}
 	runNative(t, l, programs)
+	for _, server := range []string{nativeServes(l), "adverb"} {
+		s := scenario{family: nativeFamily, program: "verify", server: server, mtu: l.MTU(), variant: "FLUSH and ATOMIC WRITE, with a software device", on: l}
+		if server == "adverb" {
+			s.note = " (client" + strings.TrimPrefix(nativeServes(l), "adverb") + ")"
+		}
+		s.run(t, func(ctx context.Context, t *testing.T, l *Lab) { runPlacement(ctx, t, l, s) })
+	}
+}
+
+// runPlacement runs the conformance suite's cases of FLUSH and ATOMIC WRITE between Linux, which has them from 6.2 on, and a software
+// device. The client is the requester.
+func runPlacement(ctx context.Context, t *testing.T, l *Lab, s scenario) {
+	port := nextPort()
+	server, client := s.sides(l)
+	flags := []string{"--port", port, "--run", "^rc/(error: )?(flush|atomic write)", "--skip", "^$"}
+	if s.server != "adverb" {
+		flags[len(flags)-1] = "^rc/flush to a file$" // the guest has no persistent memory
+	}
+	device := func(side Side) string { return side.(ourSide).Device(s.v6) }
+	srv := start(ctx, t, server, append([]string{"adverb", "verify", "--serve", device(server)}, flags...)...)
+	awaitListening(ctx, t, server, port, srv)
+	cli := start(ctx, t, client, append([]string{"adverb", "verify", device(client), server.Addr(false).String(), "--json"}, flags...)...)
+	var out struct{ Cases []outcome }
+	if err := json.Unmarshal([]byte(finish(t, srv, cli)[1].Stdout), &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range out.Cases {
+		if c.Outcome != "pass" {
+			t.Errorf("%s: %s\n%s", c.Case, c.Outcome, c.Why)
+		}
+	}
+	if want := 9 - map[bool]int{true: 1}[s.server != "adverb"]; len(out.Cases) != want {
+		t.Errorf("%d cases have run, want %d: %v", len(out.Cases), want, out.Cases)
+	}
 }
 
 // TestNativeSiw is TestNativeTools by iWARP: on the kernel's siw, and on our iWARP device.

@@ -36,6 +36,8 @@ var kernelMutants = []mutant{
 		"	if taken == q.posted.Load() && !q.pull() {", "	if taken == q.posted.Load() {", "./internal/uverbs", "TestTransfers"},
 	{"receives that were posted in ERR are never flushed", "internal/uverbs/cq.go",
 		"	c.flushErrored()\n", "", "./internal/uverbs", "TestFlush"},
+	{"a FLUSH has no length", "internal/uverbs/post.go",
+		"verbs.Flush{Length: w.Length,", "verbs.Flush{", "./internal/uverbs", "TestPlacement"},
 	{"inline data may be longer than the room for it", "internal/uverbs/post.go",
 		"		if int64(w.Length) > int64(len(data)) {", "		if int64(w.Length) > int64(len(data))+1<<40 {", "./internal/uverbs", "TestBadSend"},
 	{"a command's response may lack room", "internal/uverbs/context.go",

@@ -72,9 +72,6 @@ func (q *qp) fill(wrs []verbs.SendWR) (n int, binds bool, err error) {
 	sge, inline := 0, 0
 	for n < min(len(wrs), ibv.Batch) {
 		w := &wrs[n]
-		if w.Op >= verbs.OpFlush {
-			return n, binds, nil // it goes alone
-		}
 		c := &mem.WRs[n]
 		first := sge
 		switch {
@@ -96,7 +93,7 @@ func (q *qp) fill(wrs []verbs.SendWR) (n int, binds bool, err error) {
 		default:
 			sge += putSGEs(mem.SGEs[sge:], w.SGList, q.d.quirks.least(w.Op == verbs.OpRDMARead))
 		}
-		c.WRID, c.Opcode, c.SendFlags, c.Imm, c.RemoteSRQN = w.ID, uint32(w.Op), uint32(w.Flags), network(w.Imm), uint32(w.RemoteSRQN)
+		c.WRID, c.Opcode, c.SendFlags, c.Imm = w.ID, uint32(w.Op), uint32(w.Flags), network(w.Imm)
 		switch w.Op {
 		case verbs.OpSend, verbs.OpSendWithImm:
 			if q.typ == verbs.QPTypeUD {
@@ -118,6 +115,11 @@ func (q *qp) fill(wrs []verbs.SendWR) (n int, binds bool, err error) {
 			binds = true
 			c.Imm, sge = 0, first // some refuse a bind that has more than its window
 			c.BindMW = ibv.SendBindMW{MW: w.Bind.MW.Provider().(*mw).r, RKey: uint32(w.Bind.RKey), BindInfo: bindInfo(w.Bind)}
+		case verbs.OpFlush, verbs.OpAtomicWrite:
+			return n, binds, nil // they go alone
+		}
+		if q.typ == verbs.QPTypeXRCSend {
+			c.RemoteSRQN = uint32(w.RemoteSRQN)
 		}
 		mem.SetSGEs(n, first, sge-first)
 		n++
