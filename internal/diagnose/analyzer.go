@@ -43,11 +43,11 @@ type Analyzer struct {
 
 // counts are totals of the whole capture, for its report.
 type counts struct {
-	lost, frames, roce, infiniBand, cutRoCE, cut, fragments, arp, large int
-	good, otherID, bad, zero, uncheckedICRC                             int
-	secured, undecoded, long, trainPackets, evicted, unpaired           int
-	cm, requests, rcRequests, responses, repeats, acks, naks, rnrs      int
-	ce, cnps                                                            int
+	lost, frames, roce, infiniBand, cutRoCE, cutHeaders, cutEarly, cut, fragments, arp, large int
+	good, otherID, bad, zero, uncheckedICRC                                                   int
+	secured, undecoded, long, trainPackets, evicted, unpaired                                 int
+	cm, requests, rcRequests, responses, repeats, acks, naks, rnrs                            int
+	ce, cnps                                                                                  int
 
 	tcps, midway, tcpSegments, tcpCopies, tcpHoles, tcpUnseen, tcpEvicted int // of iWARP
 	fpdus, goodCRC, badCRC, uncheckedCRC                                  int
@@ -121,7 +121,11 @@ func (a *Analyzer) Frame(f capture.Frame) {
 	case capture.KindFragment:
 		c.fragments++
 	case capture.KindCut:
-		c.cut++
+		if p.Version != 0 {
+			c.cutEarly++
+		} else {
+			c.cut++
+		}
 	case capture.KindARP:
 		c.arp++
 	case capture.KindTCP:
@@ -199,11 +203,18 @@ func (a *Analyzer) roce(p *capture.Packet) {
 		c.secured++
 		return
 	}
-	if p.Err != nil {
+	w := &p.Transport
+	switch reliable := w.Opcode.Service() == wire.ServiceRC && w.Opcode.IsRequest(); {
+	case p.Err == nil:
+	case headersCut(p) && reliable: // the BTH says enough to follow the PSNs
+		c.cutHeaders++
+	case headersCut(p):
+		c.cutHeaders++
+		return
+	default:
 		c.undecoded++
 		return
 	}
-	w := &p.Transport
 	if w.DestQP == wire.GSIQPN && w.Opcode.Service() == wire.ServiceUD {
 		a.mad(h, p, w)
 		return
@@ -223,6 +234,9 @@ func (a *Analyzer) roce(p *capture.Packet) {
 		a.datagram(f, p, w)
 	}
 }
+
+// headersCut reports whether the capture has cut a packet off before its headers end.
+func headersCut(p *capture.Packet) bool { return p.Cut() && len(p.Datagram) < p.Transport.HeaderLen() }
 
 // payloadLen returns the length of a packet's payload, whether it was captured or not.
 func payloadLen(p *capture.Packet, w *wire.Packet) int {

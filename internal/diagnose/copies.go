@@ -230,10 +230,14 @@ func copyKey(p *capture.Packet) uint64 {
 	return k
 }
 
-// lost returns how many packets were sent, and how many of them did not arrive.
-func (p *pathCounts) lost() (sent, lost int) {
+// lost returns how many packets were sent, and how many of them did not arrive. own is of packets that an address sends
+// to itself.
+func (p *pathCounts) lost(own bool) (sent, lost int) {
 	lost = -p.damaged
-	for _, l := range p.lanes {
+	for qpn, l := range p.lanes {
+		if own && qpn == wire.GSIQPN {
+			continue // the processes of the address share QP 1: one sees what it sends there only if nobody else takes it
+		}
 		sent += l.latest
 		lost += l.latest - l.matched
 	}
@@ -243,7 +247,7 @@ func (p *pathCounts) lost() (sent, lost int) {
 // finishPath makes the findings about the way between two points of the capture.
 func (a *Analyzer) finishPath(h *hosts) {
 	path := &h.path
-	sent, lost := path.lost()
+	sent, lost := path.lost(h.key.src == h.key.dst)
 	if lost > 0 && path.matched > 0 {
 		var x *Finding
 		if a.onHosts(h, pathLoss, &x, 0); x != nil {

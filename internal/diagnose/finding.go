@@ -162,9 +162,12 @@ func (f *Finding) first() int {
 
 // frameFilter is a display filter for frames by their numbers.
 func frameFilter(frames []int) string {
+	if len(frames) == 0 {
+		return ""
+	}
 	var s []string
 	for _, n := range frames {
-		s = append(s, "frame.number == "+strconv.Itoa(n))
+		s = append(s, strconv.Itoa(n))
 	}
-	return strings.Join(s, " || ")
+	return "frame.number in {" + strings.Join(s, ", ") + "}"
 }

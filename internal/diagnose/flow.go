@@ -125,6 +125,7 @@ type sent struct {
 	asks    bool // for an acknowledgement, or is answered in any case
 	valid   bool
 	respond bool // the first response has come
+	cut     bool // its headers were not captured to their end
 	frame   int
 	payload int
 	tries   int
@@ -149,6 +150,13 @@ type gap struct {
 	frame    int
 }
 
+func (g gap) String() string {
+	if g.to == g.from.Add(1) {
+		return "PSN " + g.from.String()
+	}
+	return words("PSN %v to %v", g.from, g.to.Add(-1))
+}
+
 // A cause is why requests are repeated.
 type cause uint8
 
@@ -164,9 +172,9 @@ const (
 
 // where names the flow for people.
 func (f *flow) where(n *names) string {
-	s := fmt.Sprintf("%s, to QP %#08x", n.hosts(f.key.src, f.key.dst), f.key.qpn)
+	s := fmt.Sprintf("%s, to QP 0x%06x", n.hosts(f.key.src, f.key.dst), f.key.qpn)
 	if f.peer != nil {
-		s += fmt.Sprintf(" from QP %#08x", f.peer.key.qpn)
+		s += fmt.Sprintf(" from QP 0x%06x", f.peer.key.qpn)
 	}
 	return s
 }

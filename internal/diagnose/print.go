@@ -25,7 +25,7 @@ func (r *Report) Print(out io.Writer) error {
 	if r.FPDUs > 0 {
 		fmt.Fprintf(w, ", %d FPDUs of iWARP", r.FPDUs)
 	}
-	fmt.Fprintf(w, ", in %.6g s)\n", r.Span)
+	fmt.Fprintf(w, ", in %s s)\n", seconds(r.Span))
 	printFindings(w, r.Findings)
 	if len(r.Notes) > 0 {
 		fmt.Fprintf(w, "\nNotes\n")
@@ -34,6 +34,19 @@ func (r *Report) Print(out io.Writer) error {
 	printList(w, "In order", r.Clean)
 	printList(w, "Not checked", r.Unchecked)
 	return w.Flush()
+}
+
+// seconds writes a time to the microsecond, or with six digits.
+func seconds(s float64) string {
+	digits := 6 - len(strconv.Itoa(int(s)))
+	if s < 1 {
+		digits = 6
+	}
+	text := strconv.FormatFloat(s, 'f', max(0, digits), 64)
+	if strings.Contains(text, ".") {
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text
 }
 
 func printList(w io.Writer, title string, list []string) {
@@ -67,7 +80,11 @@ func printFindings(w io.Writer, list []*Finding) {
 			}
 			continue
 		}
-		fmt.Fprintf(w, "\n%s %s (%v): %s\n", strings.ToUpper(f.Severity.String()), f.ID, f.Certainty, f.Title)
+		if f.Certainty == Hint {
+			fmt.Fprintf(w, "\nHINT %s: %s\n", f.ID, f.Title)
+		} else {
+			fmt.Fprintf(w, "\n%s %s (%v): %s\n", strings.ToUpper(f.Severity.String()), f.ID, f.Certainty, f.Title)
+		}
 		if f.Where != "" {
 			printItem(w, "  where   ", f.Where)
 		}

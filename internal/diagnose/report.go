@@ -105,7 +105,7 @@ func (f *flow) judgeOrder() {
 	if x == nil {
 		return
 	}
-	_, lost := path.lost()
+	_, lost := path.lost(f.key.src == f.key.dst)
 	seen := path.overtook != nil && path.matched > 0 && lost == 0
 	if r := f.places[reorder]; seen || r != nil && r.Count*2 >= x.Count {
 		f.drop(lossNAK)
@@ -337,7 +337,11 @@ func (a *Analyzer) complete(x *Finding) {
 // ofCapture adds the facts about the capture as a whole.
 func (a *Analyzer) ofCapture() {
 	c := &a.count
-	if c.roce+c.tcps == 0 && a.readErr == nil {
+	if c.roce+c.tcps == 0 && c.cutEarly > 0 {
+		if x := a.found.add(capSnap, ""); x != nil {
+			x.Count, x.Words, x.Filter = c.cutEarly, words("%d of %d frames hold packets to UDP port %d of which not even the BTH is whole.", c.cutEarly, c.frames, wire.UDPPort), "frame.cap_len < frame.len"
+		}
+	} else if c.roce+c.tcps == 0 && a.readErr == nil {
 		if x := a.found.add(capNone, ""); x != nil {
 			x.Count = c.frames
 			x.Words = words("None of %d frames is to UDP port %d, of Ethertype 0x8915, or of an iWARP connection.", c.frames, wire.UDPPort)
@@ -356,7 +360,7 @@ func (a *Analyzer) ofCapture() {
 	} else if n := a.copiesElsewhere(); n > 0 {
 		if x := a.found.add(capDup, ""); x != nil {
 			x.Count = n
-			x.Words = words("%d packets were captured at two points, and judged once.", n)
+			x.Words = words("Captured at two points, and judged once: %s.", counted(n, "packet"))
 		}
 	}
 	if c.otherID > 0 {
@@ -398,7 +402,7 @@ func (a *Analyzer) clean() []string {
 	say(c.fpdus > 0 && a.found.have[iwTerminate]+a.found.have[iwReset] == 0, "no iWARP connection was ended with an error")
 	say(c.fpdus > 0 && a.found.have[iwLoss] == 0, "none of %d TCP segments of iWARP was sent again", c.tcpSegments)
 	say(a.cm.total > 0 && a.found.have[cmNoAnswer]+a.found.have[cmRej8]+a.found.have[cmRej28]+a.found.have[cmRej4]+a.found.have[cmRej10]+a.found.have[cmRejOther]+a.found.have[cmSIDR] == 0,
-		"%d conversations of the connection manager, %d of them to their end, none rejected", a.cm.total, a.cm.ended)
+		"%s of the connection manager, of which %d ended by a DREQ, none rejected", counted(a.cm.total, "conversation"), a.cm.ended)
 	return list
 }
 
@@ -413,6 +417,8 @@ func (a *Analyzer) unchecked() []string {
 	say(c.lost, "frames came faster than they could be captured, and are missing: what was in them is not known")
 	say(c.uncheckedICRC, "RoCE packets are cut, so their ICRC and the end of their payload are not known")
 	say(c.zero, "RoCE packets have no ICRC yet: the card fills it in later")
+	say(c.cutHeaders, "RoCE packets are cut within their headers, so the memory that they name, or what they answer, is not known")
+	say(c.cutEarly, "packets to RoCE's port are cut before their BTH ends")
 	say(c.secured, "packets are encrypted by adverb's packet security: only losses of the whole could be seen")
 	say(c.uncheckedCRC, "FPDUs of iWARP are cut, or have no CRC")
 	say(c.tcpHoles+c.tcpUnseen, "times the bytes of an iWARP connection were not all captured: FPDUs there were not looked at")
@@ -435,6 +441,9 @@ func (a *Analyzer) unchecked() []string {
 
 // verdict is the report in a sentence or two.
 func (a *Analyzer) verdict(r *Report) string {
+	if a.count.roce+a.count.tcps == 0 && a.count.cutEarly > 0 {
+		return "The capture has too little of each packet, so nothing can be said about RDMA. Capture whole packets (tcpdump -s 0), or at least 100 bytes of each."
+	}
 	if a.count.roce+a.count.tcps == 0 {
 		return "No RoCE packets are in this capture, so nothing can be said about RDMA."
 	}
@@ -442,7 +451,12 @@ func (a *Analyzer) verdict(r *Report) string {
 		if a.count.requests+a.count.cm+a.count.fpdus == 0 {
 			return "Nothing in this capture speaks of a fault."
 		}
-		return "Nothing in this capture speaks of a fault: not the network, as far as it was captured. Look at the programs and hosts."
+		s := "Nothing in this capture speaks of a fault. If something failed, it was not the network, as far as it was captured: look at the programs and hosts."
+		parts := []ruleID{capOneWay, capHole, capCut, capSnap}
+		if a.count.lost > 0 || slices.ContainsFunc(r.Notes, func(x *Finding) bool { return slices.Contains(parts, x.rule) }) {
+			s += " The capture is not whole: see below."
+		}
+		return s
 	}
 	network := false
 	errorsFound := 0
@@ -460,6 +474,8 @@ func (a *Analyzer) verdict(r *Report) string {
 	s += "."
 	switch {
 	case len(r.Findings) == 1:
+	case errorsFound == len(r.Findings):
+		s += words(" In all %s.", counted(errorsFound, "error"))
 	case errorsFound == 0:
 		s += words(" %s more.", counted(len(r.Findings)-1, "warning"))
 	default:

@@ -52,7 +52,7 @@ func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
 	span := 1
 	unknown := false
 	if w.Opcode.IsRead() {
-		if span = f.readSpan(w.RETH.Length); span == 0 {
+		if span = f.readSpan(w.RETH.Length); span == 0 || headersCut(p) {
 			span, unknown = 1, true
 		}
 	}
@@ -69,7 +69,7 @@ func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
 	}
 	sequential := psn == f.prev.Add(1)
 	f.prev = psn.Add(span - 1)
-	e := sent{psn: psn, op: w.Opcode, asks: f.reqAckAsked, valid: true, frame: p.Frame.Number, payload: n, at: p.Frame.Time, tries: 1}
+	e := sent{psn: psn, op: w.Opcode, asks: f.reqAckAsked, valid: true, frame: p.Frame.Number, payload: n, at: p.Frame.Time, tries: 1, cut: headersCut(p)}
 	switch set := w.Opcode.Headers(); {
 	case set&wire.HeaderRETH != 0:
 		e.va, e.rkey, e.length = w.RETH.VA, w.RETH.RKey, w.RETH.Length

@@ -67,8 +67,16 @@ func (f *flow) progress(p *capture.Packet, psn wire.PSN) {
 	if !psn.Less(f.nxt) || psn.Less(f.una) {
 		return
 	}
+	from := f.una
+	if psn.Diff(from) >= len(f.ring) {
+		from = psn.Add(1 - len(f.ring))
+	}
+	for q := from; !psn.Less(q); q = q.Add(1) { // an answer covers all before it
+		if e := f.entry(q); e != nil {
+			f.answered = max(f.answered, e.payload)
+		}
+	}
 	if e := f.entry(psn); e != nil {
-		f.answered = max(f.answered, e.payload)
 		e.answer = p.Frame.Time
 		if d := e.answer - e.at; e.tries == 1 && d > 0 && (f.rtt == 0 || d < f.rtt) {
 			f.rtt = d
@@ -178,7 +186,7 @@ func (a *Analyzer) checkHoles(g *flow, p *capture.Packet, psn wire.PSN) {
 			continue
 		}
 		if x := a.mark(g, capHole, h.frame); x != nil {
-			x.Words = words("PSN %v to %v, and perhaps others, were acknowledged and are not in the file.", h.from, h.to.Add(-1))
+			x.Words = words("%s, and perhaps others, were acknowledged and are not in the file.", h)
 		}
 	}
 	g.gaps = kept
@@ -218,7 +226,7 @@ func (a *Analyzer) notReady(f, g *flow, p *capture.Packet, psn wire.PSN, s wire.
 	on.silentTries, on.lastAnswer = 0, p.Frame.Time
 	on.answers++
 	if x != nil {
-		x.Words = words("At most %d in a row for one message. The receiver asks to wait %v before each repeat.", on.rnrMost, wire.RNRTimer(on.rnrTimer))
+		x.Words = words("At most %s in a row for one message. The receiver asks to wait %v before each repeat.", counted(on.rnrMost, "RNR NAK"), wire.RNRTimer(on.rnrTimer))
 	}
 }
 
@@ -261,7 +269,7 @@ func (a *Analyzer) refused(f, g *flow, p *capture.Packet, psn wire.PSN, code wir
 	case wire.NAKRemoteAccessError:
 		if x := a.mark(on, nakAccess, p.Frame.Number); x != nil {
 			x.Words = "It answers " + op + "."
-			if first != nil && (first.op.Headers()&(wire.HeaderRETH|wire.HeaderAtomicETH) != 0) {
+			if first != nil && (first.op.Headers()&(wire.HeaderRETH|wire.HeaderAtomicETH) != 0 && !first.cut) {
 				x.Words = words("It answers %s: va %s, rkey %s, length %d.", op, a.names.key("%#x", first.va), a.names.key("%#08x", uint64(first.rkey)), first.length)
 				x.Words += g.accepted(first)
 				x.hit(first.frame)
@@ -326,6 +334,9 @@ func (a *Analyzer) invalid(on *flow, p *capture.Packet, e, first *sent, op strin
 	}
 	if e == nil {
 		return
+	}
+	if e.op.IsFirst() || e.op.IsMiddle() {
+		x.Words += words(" The refused packet has %d bytes of payload, the requester's path MTU.", e.payload)
 	}
 	more := []string{"The request and the queue pair's state or flags do not fit: see the responder's log."}
 	switch {

@@ -36,6 +36,36 @@ var scripts = append(iwarpScripts, []conversation{
 			s.ba(ack(wire.PSN(i)))
 		}
 	}, nil, []string{"CAP-SNAP"}},
+	{"packets are cut within their headers", func(s *script) {
+		for i := range 5 {
+			psn := wire.PSN(3 * i)
+			for k, op := range []wire.Opcode{wire.RCRDMAWriteFirst, wire.RCRDMAWriteMiddle, wire.RCRDMAWriteLast} {
+				w := write(psn.Add(k), op, 1024)
+				w.DestQP = qpB
+				s.put(s.bytes(s.a, s.b, w), 50) // the RETH is from byte 40 to 55
+			}
+			s.ba(ack(psn.Add(2)))
+		}
+	}, nil, []string{"CAP-SNAP"}},
+	{"READs are cut within their headers", func(s *script) {
+		s.ab(write(0, wire.RCRDMAWriteFirst, 1024))
+		s.ab(write(1, wire.RCRDMAWriteLast, 8))
+		s.ba(ack(1))
+		for i := range 3 {
+			psn := wire.PSN(2 + 3*i)
+			s.put(s.bytes(s.a, s.b, wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAReadRequest, DestQP: qpB, PSN: psn, AckReq: true}, RETH: wire.RETH{VA: 0x1000, RKey: 7, Length: 3000}}), 50)
+			for k, op := range []wire.Opcode{wire.RCRDMAReadResponseFirst, wire.RCRDMAReadResponseMiddle, wire.RCRDMAReadResponseLast} {
+				s.ba(wire.Packet{BTH: wire.BTH{Opcode: op, PSN: psn.Add(k)}, AETH: wire.AETH{Syndrome: wire.SyndromeACK(31), MSN: 2}, Payload: make([]byte, 1000)})
+			}
+		}
+	}, nil, []string{"CAP-SNAP"}},
+	{"packets are cut within the BTH", func(s *script) {
+		for i := range 5 {
+			w := write(wire.PSN(i), wire.RCRDMAWriteOnly, 64)
+			w.DestQP = qpB
+			s.put(s.bytes(s.a, s.b, w), 34)
+		}
+	}, nil, []string{"CAP-SNAP"}},
 	{"a mirror of both ports", func(s *script) {
 		for i := range 60 {
 			s.ab(write(wire.PSN(i), wire.RCRDMAWriteOnly, 64))
@@ -519,6 +549,35 @@ var scripts = append(iwarpScripts, []conversation{
 		s.now += time.Second
 		s.good(5000, 20)
 		s.good(90000, 20)
+	}, nil, nil},
+	{"a peer that dies in a stream of long messages", func(s *script) {
+		message := func(psn wire.PSN) {
+			s.ab(write(psn, wire.RCRDMAWriteFirst, 1024))
+			s.ab(write(psn.Add(1), wire.RCRDMAWriteLast, 100))
+		}
+		message(0)
+		s.ba(ack(1)) // covers the packet of the full path MTU too
+		for range 4 {
+			message(2)
+			s.now += 70 * time.Millisecond
+		}
+	}, []string{"RC-DIED"}, nil},
+	{"a process that sees what it sends to its own address's QP 1", func(s *script) {
+		s.b = s.a
+		out, in := capture.Outbound, capture.Inbound
+		as := func(d capture.Direction) { s.frames[len(s.frames)-1].Direction = d }
+		s.req(nil)
+		as(out)
+		s.rep(nil)
+		as(in)
+		s.rtu()
+		as(out)
+		s.dreq()
+		as(in)
+		s.drep()
+		as(out)
+		s.put(s.frames[len(s.frames)-1].Data, 0)
+		as(in)
 	}, nil, nil},
 	{"a silent peer", func(s *script) {
 		s.ba(write(0, wire.RCRDMAWriteOnly, 8)) // the path is there

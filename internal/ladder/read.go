@@ -55,7 +55,9 @@ type Collector struct {
 	kinds   map[capture.Kind]int
 	left    int // packets beyond maxPackets
 	trains  int
-	events  []event
+
+	cutEarly int // packets without a whole BTH
+	events   []event
 
 	eventWords int // bytes of the events' words
 	eventsLeft int // beyond maxEvents or maxEventWords
@@ -90,6 +92,9 @@ func (c *Collector) Read(r io.Reader) error {
 		}
 		p, kind := d.Decode(f)
 		c.kinds[kind]++
+		if kind == capture.KindCut && p.Version != 0 {
+			c.cutEarly++
+		}
 		if kind != capture.KindRoCE {
 			continue
 		}
@@ -133,6 +138,9 @@ func (c *Collector) add(file int, p *capture.Packet) {
 		r.describe(t)
 	} else {
 		r.Fields = p.Err.Error()
+		if p.Cut() && len(p.Datagram) < t.HeaderLen() {
+			r.Fields = "its other headers were not captured"
+		}
 	}
 	if p.Cut() {
 		r.note("captured in part")
@@ -174,7 +182,10 @@ func (c *Collector) notes() (list []string) {
 	if n := c.kinds[capture.KindTCP]; n > 0 {
 		list = append(list, fmt.Sprintf("%s of TCP, which may be iWARP, %s not drawn.", count(n, "frame"), are(n)))
 	}
-	other := 0
+	if n := c.cutEarly; n > 0 {
+		list = append(list, fmt.Sprintf("%s of RoCE %s cut off before the BTH ends, and not drawn: capture at least 100 bytes of each.", count(n, "packet"), are(n)))
+	}
+	other := -c.cutEarly
 	for kind, n := range c.kinds {
 		if kind != capture.KindRoCE && kind != capture.KindTCP {
 			other += n

@@ -97,7 +97,7 @@ func TestInterface(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, lines, "ERROR NAK-ACCESS: The peer refused access to its memory (127.7.8.1 → 127.7.8.2, to QP 0x00000022 from QP 0x00000011)")
+	await(t, lines, "ERROR NAK-ACCESS: The peer refused access to its memory (127.7.8.1 → 127.7.8.2, to QP 0x000022 from QP 0x000011)")
 	interrupt()
 	await(t, lines, "ERROR NAK-ACCESS (proven)")
 	if s := <-status; s != exitFindings {
