@@ -8,7 +8,7 @@ var captureRules = map[ruleID]rule{
 			"Or mirror the port at the switch. Software devices (rxe, adverb) show their packets on the interface, and adverb writes captures itself: ADVERB_PCAP.",
 		}, "RoCE goes inside a tunnel or cipher that is not known here, or to another UDP port."},
 	capCut: {"CAP-CUT", Info, Proven, OfCapture, "The file ends too early",
-		[]string{"Stop the capturing program by Ctrl-C, so that it writes out its buffer.", "A program that writes its own packets (ADVERB_PCAP) must close its devices before it exits."}, ""},
+		[]string{"Stop the capturing program by Ctrl-C, so that it writes out its buffer.", "A program that writes its own packets (ADVERB_PCAP) must close its connections or devices before it exits."}, ""},
 	capOneWay: {"CAP-ONEWAY", Info, Proven, OfCapture, "Only one direction was captured",
 		[]string{"Mirror both directions of the port (rx and tx), or capture on a host.", "Whether requests were answered, and when, cannot be said without the answers."},
 		"the requests were really unanswered: then their sender would repeat them."},

@@ -82,7 +82,7 @@ func (w *Writer) Middleware() link.Middleware {
 	}
 }
 
-// Journal writes what a device did, at the time that it is now.
+// Journal writes what a device did, at the time that it is now. A change of a queue pair's state flushes the file.
 func (w *Writer) Journal(e journal.Event) {
 	e.Time = w.now().UnixNano()
 	w.mu.Lock()
@@ -90,6 +90,9 @@ func (w *Writer) Journal(e journal.Event) {
 	if w.usable() {
 		w.dirty = true
 		w.fail(w.file.journal(&e))
+		if e.Kind == journal.KindState { // the program may end behind its connection, with the device open
+			w.flush()
+		}
 	}
 }
 

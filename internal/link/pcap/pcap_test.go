@@ -393,6 +393,25 @@ func TestFlushOnWait(t *testing.T) {
 	}
 }
 
+// When a queue pair changes its state, everything so far is in the file. So the file of a program that has ended its
+// connection and leaves its device open is whole.
+func TestFlushOnState(t *testing.T) {
+	var file bytes.Buffer
+	w := newWriter(t, &file, pcap.Options{})
+	a, b := openPair(t, sim.Config{}, w, "10.0.0.1", "10.0.0.2")
+	if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: []byte("the last one")}}); err != nil {
+		t.Fatal(err)
+	}
+	w.Journal(journal.Event{Kind: journal.KindDone})
+	if file.Len() != 0 {
+		t.Errorf("%d bytes are in the file, want none before a change of state", file.Len())
+	}
+	w.Journal(journal.Event{Kind: journal.KindState})
+	if n := len(read(t, file.Bytes())); n != 1 {
+		t.Errorf("%d packets are in the file, want 1", n)
+	}
+}
+
 type failing struct{ err error }
 
 func (f failing) Write(p []byte) (int, error) { return 0, f.err }
