@@ -3,6 +3,7 @@ package meaning
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -55,7 +56,7 @@ var qpStateTexts = [...]struct{ brief, more string }{
 
 func qpStateEntries() (list []Entry) {
 	for s, t := range qpStateTexts {
-		e := Entry{Number: s, Name: verbs.QPState(s).String(), Brief: t.brief, More: t.more, Tools: []string{"adverb res qp: the states of QPs"}}
+		e := Entry{Number: s, Name: verbs.QPState(s).String(), Also: []string{strings.TrimPrefix(verbs.QPState(s).String(), "QPS_")}, Brief: t.brief, More: t.more, Tools: []string{"adverb res qp: the states of QPs"}}
 		if verbs.QPState(s) == verbs.QPStateErr {
 			e.Follows, e.See = true, []string{"status 5"}
 		}

@@ -42,9 +42,16 @@ func writeDocument() string {
 	}
 	b.WriteString("\n| kind | entries | words, as an example |\n|---|---|---|\n")
 	for _, k := range meaning.Kinds {
+		if k.Kind == meaning.KindWord {
+			fmt.Fprintf(&b, "| [%s](learn/glossary.md) | %d | `%s` |\n", k.Title, len(meaning.Of(k.Kind)), k.Example)
+			continue
+		}
 		fmt.Fprintf(&b, "| [%s](#%s) | %d | `%s` |\n", k.Title, anchor(k), len(meaning.Of(k.Kind)), k.Example)
 	}
 	for _, k := range meaning.Kinds {
+		if k.Kind == meaning.KindWord {
+			continue // the glossary has them
+		}
 		fmt.Fprintf(&b, "\n## %s\n", k.Title)
 		if tabular[k.Kind] {
 			if k.Rule != "" {

@@ -27,6 +27,7 @@ const (
 	KindHeader   Kind = "header"    // a header of a packet
 	KindCounter  Kind = "counter"   // a counter
 	KindSetting  Kind = "setting"   // an attribute that programs choose
+	KindWord     Kind = "word"      // of the glossary
 )
 
 // KindDesc describes a kind.
@@ -63,6 +64,7 @@ var Kinds = []KindDesc{
 	{Kind: KindCounter, Title: "Counters of rdma statistic, of sysfs and of adverb stat", Example: "out_of_sequence"},
 	{Kind: KindOpcode, Title: "BTH opcodes", Example: "opcode 0x0a"},
 	{Kind: KindHeader, Title: "Headers, with their bits", Example: "BTH"},
+	{Kind: KindWord, Title: "Words of RDMA", Example: "rkey"},
 }
 
 // Entry is the meaning of one number or name.
@@ -157,7 +159,7 @@ func makeTable() []Entry {
 		KindErrno: errnoEntries(), KindReject: rejectEntries(), KindCMEvent: cmEvents, KindSIDR: sidrEntries(),
 		KindEvent: eventEntries(), KindNAK: nakEntries(), KindAETH: aethEntries(), KindRNR: rnrEntries(), KindTimeout: timeoutEntries(),
 		KindSetting: settings, KindMTU: mtuEntries(), KindGID: gidEntries(), KindQPState: qpStateEntries(), KindPort: portEntries(),
-		KindCounter: counterEntries(), KindOpcode: opcodeEntries(), KindHeader: headers(),
+		KindCounter: counterEntries(), KindOpcode: opcodeEntries(), KindHeader: headers(), KindWord: glossary,
 	}
 	var all []Entry
 	for _, k := range Kinds {
@@ -173,7 +175,7 @@ func makeTable() []Entry {
 }
 
 // numberless are the kinds whose entries have names alone.
-var numberless = map[Kind]bool{KindSetting: true, KindCounter: true, KindHeader: true}
+var numberless = map[Kind]bool{KindSetting: true, KindCounter: true, KindHeader: true, KindWord: true}
 
 // Of returns the entries of a kind, a part of [Table].
 func Of(kind Kind) []Entry {

@@ -37,7 +37,7 @@ type rule func(t *text) []Finding
 // others have explained does not need.
 var (
 	rules     = []rule{findDump, findAsked, findStatus, findSyndrome, findReject, findCall, findNames, findPhrases, findVendor, findSIDR, findCodes}
-	lastRules = []rule{findErrnoAlone, findBare}
+	lastRules = []rule{findErrnoAlone, findBare, findWord}
 )
 
 // text is a text in the forms that rules look at.
@@ -174,6 +174,13 @@ func Names() []string {
 	}
 	for w := range nameIndex() {
 		list = append(list, w)
+	}
+	for _, e := range Of(KindWord) {
+		for _, name := range append([]string{e.Name}, e.Also...) {
+			if !strings.Contains(name, " ") {
+				list = append(list, lower(name))
+			}
+		}
 	}
 	slices.Sort(list)
 	return slices.Compact(list)

@@ -66,6 +66,7 @@ var goNames = map[string]verbs.WCStatus{
 // common are names that are words of any log as well: they count only if they are the whole text.
 var common = map[string]bool{
 	"timeout": true, "ttl": true, "mad": true, "success": true, "qkey": true, "lifespan": true, "hello": true, "secured": true, "acknowledge": true, "flush": true, "rnr": true,
+	"reset": true, "init": true, "rtr": true, "rts": true, "sqd": true, "sqe": true, "err": true,
 }
 
 // expected is the text of a program about an event that did not come.

@@ -19,10 +19,12 @@ var Command = &cli.Command{
 	Operands: []cli.Values{words, words, words},
 	Forms:    []cli.Form{{Args: "[--json] [<word>... | -]"}},
 	Usage:    cli.UsageLine,
-	More: `Words are what a program, a library or the kernel has printed, whole lines included, or a kind and a number:
+	More: `Words are what a program, a library or the kernel has printed, whole lines included, a word of RDMA, or a
+kind and a number:
   PROG "Got completion with error 12, opcode 0, len 0, vendor err 129"
   PROG ibv_modify_qp RTR 110
   PROG reject 28
+  PROG rkey
   dmesg | tail | PROG -
 A word such as -110 is no flag. Without words it lists the kinds, and with a kind alone what the kind has.
 
@@ -84,12 +86,12 @@ func run(inv *cli.Invocation) int {
 	if strings.TrimSpace(text) == "" {
 		return listKinds(inv, json)
 	}
+	found := meaning.Explain(text)
 	for _, k := range meaning.Kinds {
-		if string(k.Kind) == text {
+		if string(k.Kind) == text || len(found) == 0 && strings.EqualFold(string(k.Kind), text) { // AETH is a header, aeth a kind
 			return listKind(inv, json, k)
 		}
 	}
-	found := meaning.Explain(text)
 	if len(found) == 0 {
 		near := meaning.Nearest(text, cli.Nearest)
 		if json {
