@@ -144,8 +144,11 @@ func (inv *Invocation) PrintHelp() {
 	fmt.Fprintf(inv.Stdout, "%s\n\n", c.Short)
 	inv.PrintUsage()
 	heading := "\nOptions:\n"
-	if len(c.Classic) > 0 {
+	switch {
+	case len(c.Classic) > 0:
 		heading = "\nBeyond the classic options:\n"
+	case slices.ContainsFunc(c.Flags, func(f Flag) bool { return !f.Ours }):
+		heading = "" // the usage has listed the others
 	}
 	for _, f := range c.allFlags(inv.ByClassicName) {
 		if f.Ours {

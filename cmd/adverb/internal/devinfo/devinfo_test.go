@@ -2,6 +2,7 @@ package devinfo
 
 import (
 	"encoding/json"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -294,6 +295,7 @@ func TestGIDsFormat(t *testing.T) {
 	for _, e := range rxe(t).ports[0].gids {
 		all = append(all, gid{"rxe0", e})
 	}
+	all = append(all, gid{"soft_lo", verbs.GIDEntry{Port: 1, GID: verbs.GIDFromAddr(netip.IPv6Loopback()), Type: verbs.GIDTypeRoCEv2, Netdev: "lo"}})
 	all = append(all, gid{"rxe0", verbs.GIDEntry{}}, gid{"rxe0", verbs.GIDEntry{GID: linkLocalPrefix}})
 	var b strings.Builder
 	printGIDs(&b, all)
@@ -301,6 +303,7 @@ func TestGIDsFormat(t *testing.T) {
 		"---\t----\t-----\t---\t\t\t\t\t------------  \t---\t---\n" +
 		"rxe0\t1\t0\tfe80:0000:0000:0000:0098:00ff:fe00:1001\t\t\tv2\teth0\n" +
 		"rxe0\t1\t1\t0000:0000:0000:0000:0000:ffff:0a62:0002\t10.98.0.2  \tv2\teth0\n" +
-		"n_gids_found=2\n"
+		"soft_lo\t1\t0\t0000:0000:0000:0000:0000:0000:0000:0001\t\t\tv2\tlo\n" +
+		"n_gids_found=3\n"
 	tooltest.DiffLines(t, b.String(), want)
 }

@@ -123,8 +123,8 @@ func printGIDs(w io.Writer, all []gid) {
 			ver = "v2"
 		}
 		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t", e.device, e.Port, e.Index, device.SysfsGID(e.GID))
-		if e.GID[0] == 0 && e.GID[1] == 0 {
-			fmt.Fprintf(w, "%v  \t%s\t%s\n", netip.AddrFrom4([4]byte(e.GID[12:])), ver, e.Netdev)
+		if a := netip.AddrFrom16(e.GID); a.Is4In6() { // the C program says so of ::1 too, which it never meets
+			fmt.Fprintf(w, "%v  \t%s\t%s\n", a.Unmap(), ver, e.Netdev)
 		} else {
 			fmt.Fprintf(w, "\t\t%s\t%s\n", ver, e.Netdev)
 		}

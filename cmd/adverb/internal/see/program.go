@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
@@ -39,7 +40,11 @@ func watch(inv *cli.Invocation, c *captures, program []string, apart bool) (stat
 		}
 	}
 	if len(entries) == 0 {
-		inv.Explain(fmt.Errorf("see: %s opened no software device", program[0]))
+		err := fmt.Errorf("see: %s opened no software device", program[0])
+		if status == cli.ExitOK && len(program) > 2 && program[1] == "demo" { // a scene, on a network in memory
+			err = fmt.Errorf("%w: %s --see draws a scene's packets", err, strings.Join(program[:3], " "))
+		}
+		inv.Explain(err)
 	}
 	return status, nil
 }

@@ -181,8 +181,12 @@ func TestProgram(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
+	code, _, stderr = tool.Run(t.Context(), "adverb", "see", "--", exe, "demo", "send")
+	if want := "opened no software device: " + exe + " demo send --see draws a scene's packets"; code != 0 || !strings.Contains(stderr, want) {
+		t.Errorf("got status %d, stderr %s, want %q", code, stderr, want)
+	}
 	code, _, stderr = tool.Run(t.Context(), "adverb", "see", "--", exe, "demo", "none")
-	if code != 2 || !strings.Contains(stderr, "opened no software device") {
+	if code != 2 || !strings.Contains(stderr, "opened no software device\n") {
 		t.Errorf("got status %d, stderr %s, want the program's status, 2", code, stderr)
 	}
 }
