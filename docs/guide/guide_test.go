@@ -93,14 +93,15 @@ func guides(t *testing.T) []string {
 	return append(names, "../../examples/README.md")
 }
 
-// TestBlocksCompile vets every Go block as a program of another module would be.
-func TestBlocksCompile(t *testing.T) {
+// module makes a module that has adverb and what the examples need, and returns its directory.
+func module(t *testing.T) (dir string, write func(name, text string)) {
+	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	write := func(name, text string) {
+	dir = t.TempDir()
+	write = func(name, text string) {
 		t.Helper()
 		name = filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
@@ -120,6 +121,12 @@ func TestBlocksCompile(t *testing.T) {
 	}
 	write("go.mod", strings.NewReplacer("=> ../", "=> "+root, "adverb/examples", "adverb/guide").Replace(string(mod)))
 	write("go.sum", string(sum))
+	return dir, write
+}
+
+// TestBlocksCompile vets every Go block as a program of another module would be.
+func TestBlocksCompile(t *testing.T) {
+	dir, write := module(t)
 	var where []string // by the number of the package
 	for _, name := range guides(t) {
 		text, err := os.ReadFile(name)
