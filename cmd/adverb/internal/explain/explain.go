@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/internal/diagnose"
 	"github.com/adverb-rdma/adverb/internal/meaning"
 )
 
@@ -19,12 +20,13 @@ var Command = &cli.Command{
 	Operands: []cli.Values{words, words, words},
 	Forms:    []cli.Form{{Args: "[--json] [<word>... | -]"}},
 	Usage:    cli.UsageLine,
-	More: `Words are what a program, a library or the kernel has printed, whole lines included, a word of RDMA, or a
-kind and a number:
+	More: `Words are what a program, a library or the kernel has printed, whole lines included, a word of RDMA, a
+finding of "adverb diagnose", or a kind and a number:
   PROG "Got completion with error 12, opcode 0, len 0, vendor err 129"
   PROG ibv_modify_qp RTR 110
   PROG reject 28
   PROG rkey
+  PROG LOSS-NAK
   dmesg | tail | PROG -
 A word such as -110 is no flag. Without words it lists the kinds, and with a kind alone what the kind has.
 
@@ -38,6 +40,9 @@ nothing is known. No device or host is asked: the answers are for cards and soft
 var words = cli.Values{List: func() (list []cli.Value) {
 	for _, n := range meaning.Names() {
 		list = append(list, cli.Value{Text: n})
+	}
+	for _, f := range diagnose.Rules() {
+		list = append(list, cli.Value{Text: f.ID})
 	}
 	return list
 }}
@@ -87,6 +92,11 @@ func run(inv *cli.Invocation) int {
 		return listKinds(inv, json)
 	}
 	found := meaning.Explain(text)
+	for _, f := range diagnose.Rules() {
+		if strings.EqualFold(f.ID, text) && (len(found) == 0 || strings.Contains(f.ID, "-")) { // RNR and CNP are words of others too
+			return tellFinding(inv, json, text, f)
+		}
+	}
 	for _, k := range meaning.Kinds {
 		if string(k.Kind) == text || len(found) == 0 && strings.EqualFold(string(k.Kind), text) { // AETH is a header, aeth a kind
 			return listKind(inv, json, k)
@@ -117,6 +127,36 @@ type answer struct {
 	Words   string            `json:"words"`
 	Found   []meaning.Finding `json:"found"` // the most telling first
 	Nearest []string          `json:"nearest,omitempty"`
+	Finding *finding          `json:"finding,omitempty"`
+}
+
+// finding is a finding of adverb diagnose, without a capture.
+type finding struct {
+	ID       string             `json:"id"`
+	Severity diagnose.Severity  `json:"severity"`
+	Certain  diagnose.Certainty `json:"certainty"`
+	Side     diagnose.Side      `json:"look_at"`
+	Title    string             `json:"title"`
+	Remedy   []string           `json:"remedy"`
+	WrongIf  string             `json:"would_be_wrong_if,omitempty"`
+}
+
+// tellFinding explains a finding of adverb diagnose.
+func tellFinding(inv *cli.Invocation, json bool, text string, f diagnose.Finding) int {
+	if json {
+		return inv.PrintJSON(answer{Words: text, Found: []meaning.Finding{}, Finding: &finding{f.ID, f.Severity, f.Certainty, f.Side, f.Title, f.Remedy, f.WrongIf}})
+	}
+	how := f.Certainty.String()
+	if f.Certainty != diagnose.Hint {
+		how = f.Severity.String() + ", " + how
+	}
+	inv.Printf("finding %s of adverb diagnose (%s)\n%s", f.ID, how, meaning.Wrap(meaning.Sentence(f.Title), width, "  ", "  "))
+	inv.Printf("  Look at the %v.\n", f.Side)
+	printList(inv.Stdout, "Do:", f.Remedy, false)
+	if f.WrongIf != "" {
+		printList(inv.Stdout, "It would be wrong if:", []string{f.WrongIf}, false)
+	}
+	return cli.ExitOK
 }
 
 const maxShown = 80

@@ -7,6 +7,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
+	"github.com/adverb-rdma/adverb/internal/diagnose"
 	"github.com/adverb-rdma/adverb/internal/meaning"
 )
 
@@ -30,6 +31,9 @@ func TestCommand(t *testing.T) {
 		{[]string{"timeout"}, 0, []string{"setting: timeout", "ACK timeout codes", "The time is 4.096 µs × 2^code.", "     6  262.1µs       14  67.11ms       22  17.18s        30  1h13m18s\n"}, ""},
 		{[]string{"MTU"}, 0, []string{"word: MTU (path MTU)\n  The most bytes of payload in a packet: 256 to 4096.\n", "adverb shows it:\n    - adverb demo mtu"}, ""},
 		{[]string{"Vendor"}, 0, []string{"Vendor codes of failed completions", "  vendor 0x81: "}, ""},
+		{[]string{"loss-nak"}, 0, []string{"finding LOSS-NAK of adverb diagnose (warning, proven)\n  Packets were lost, and the receiver asked for them.\n  Look at the network.\n\n  Do:\n    - RoCE on cards", "It would be wrong if:\n    - packets overtook each other"}, ""},
+		{[]string{"ECN-OFF"}, 0, []string{"finding ECN-OFF of adverb diagnose (hint)\n"}, ""},
+		{[]string{"RNR"}, 0, []string{"status 13: "}, ""},
 		{[]string{"lkey"}, 0, []string{"word: lkey\n  Local key: names a region in one's own WQEs.\n"}, ""},
 		{[]string{"RTS"}, 0, []string{"qp-state 3: QPS_RTS (RTS)\n  Ready to send, and to receive.\n"}, ""},
 		{[]string{"retry_ecx_err"}, 1, nil, "adverb: explain \"retry_ecx_err\": nothing is known about it; near are retry_exc_err; \"adverb explain\" lists the kinds\n"},
@@ -51,6 +55,25 @@ func TestCommand(t *testing.T) {
 			if n := len([]rune(line)); len(tt.args) > 0 && strings.HasPrefix(line, "    ") && n > width {
 				t.Errorf("%q: got a line of %d characters, want %d at most: %s", tt.args, n, width, line)
 			}
+		}
+	}
+}
+
+// Each finding of adverb diagnose is explained, or its word is.
+func TestFindings(t *testing.T) {
+	tool := tooltest.New(Command)
+	for _, f := range diagnose.Rules() {
+		r := tool.Result(t.Context(), "adverb", "explain", "--json", f.ID)
+		var got struct {
+			Found   []meaning.Finding `json:"found"`
+			Finding struct {
+				ID    string `json:"id"`
+				Title string `json:"title"`
+			} `json:"finding"`
+		}
+		err := json.Unmarshal([]byte(r.Stdout), &got)
+		if told := got.Finding.ID == f.ID && got.Finding.Title == f.Title; err != nil || r.Code != 0 || told == (len(got.Found) > 0) {
+			t.Errorf("%s: status %d, %v, got %+v, want either the finding or a word", f.ID, r.Code, err, got)
 		}
 	}
 }
