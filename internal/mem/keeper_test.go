@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -250,8 +251,8 @@ func TestKeeperPiece(t *testing.T) {
 	if err := k.Scatter(p, []verbs.SGE{e}, 0, make([]byte, 64)); !errors.Is(err, ErrAccess) {
 		t.Errorf("Scatter to what may only be read: %v, want ErrAccess", err)
 	}
-	if _, err := k.OpenSGE(p, &e, verbs.AccessLocalWrite); !errors.Is(err, ErrAccess) {
-		t.Errorf("OpenSGE for writing of what may only be read: %v, want ErrAccess", err)
+	if _, err := k.OpenSGE(p, &e, verbs.AccessLocalWrite); !errors.Is(err, ErrAccess) || !strings.Contains(err.Error(), "has no access flags, and ACCESS_LOCAL_WRITE is needed") {
+		t.Errorf("OpenSGE for writing of what may only be read: %v, want ErrAccess, and which flag is missing", err)
 	}
 }
 

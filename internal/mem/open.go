@@ -130,6 +130,9 @@ func (r *Region) refuse(p *PD, key uint32, va, n uint64, need verbs.Access) erro
 	case r.pd != p:
 		return verbs.Errorf(ErrDomain, "key %#08x: the memory region belongs to another PD than the QP", key)
 	case r.access&need != need:
+		if r.access == 0 {
+			return verbs.Errorf(ErrAccess, "key %#08x: the memory region has no access flags, and %v is needed", key, need)
+		}
 		return verbs.Errorf(ErrAccess, "key %#08x: the memory region has %v, and %v is needed", key, r.access, need)
 	}
 	return verbs.Errorf(ErrBounds, "key %#08x: bytes [%#x, %#x) are outside the memory region, [%#x, %#x)",
