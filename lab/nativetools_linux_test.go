@@ -46,6 +46,7 @@ func TestNativeTools(t *testing.T) {
 	l := ownLab(t.Context(), t, Config{MTU: 1500})
 	put(t.Context(), t, l.Guest(0), nativeTool(t.Context(), t, l.Host()), nativeBinary)
 	runNative(t, l, append(softOnBoth(l.MTU()), nativePrograms()...))
+	nativeBesideC(t, l)
 }
 
 // TestNativeRelease is a part of TestNativeTools on a newer Linux and rdma-core.
@@ -172,11 +173,59 @@ func nativePrograms() (programs []softProgram) {
 			})
 		}
 	}
+	for _, program := range []string{"rstream", "riostream"} {
+		for _, size := range []int{64, 1_000_000} {
+			programs = append(programs, softProgram{name: program, variant: fmt.Sprint(size), iwarp: true,
+				run: func(ctx context.Context, t *testing.T, l *Lab, s scenario) { runRstream(ctx, t, l, s, size) }})
+		}
+	}
 	for _, size := range []int{1, 5_000_000} {
 		programs = append(programs, softProgram{name: "rcopy", variant: fmt.Sprint(size), iwarp: true,
 			run: func(ctx context.Context, t *testing.T, l *Lab, s scenario) { runNativeRcopy(ctx, t, l, s, size) }})
 	}
 	return programs
+}
+
+// nativeBesideC has our programs and rdma-core's speak with each other on one device of the kernel's, which sends their
+// packets to itself.
+func nativeBesideC(t *testing.T, l *Lab) {
+	t.Helper()
+	g := l.Guest(0)
+	for _, program := range []string{"rstream", "riostream", "rcopy"} {
+		for _, server := range []string{nativeServes(l), "kernel"} {
+			s := scenario{family: nativeFamily, program: program, server: server, mtu: l.MTU(), variant: "in one guest with rdma-core's", on: l}
+			ours, theirs := Side(nativeGuest{g}), Side(g)
+			srv, client := ours, theirs
+			if server == "kernel" {
+				srv, client = theirs, ours
+			}
+			t.Run(s.name(), func(t *testing.T) {
+				recordTest(t, s.family, s.row(), s.variant)
+				revive(t, g)
+				ctx := within(t, patience)
+				if program == "rcopy" {
+					copyInGuest(ctx, t, &s, srv, client)
+				} else {
+					moveStreams(ctx, t, &s, srv, client, 100_001)
+				}
+			})
+		}
+	}
+}
+
+// copyInGuest copies a file of a guest by a server in the same guest, and compares it.
+func copyInGuest(ctx context.Context, t *testing.T, s *scenario, server, client Side) {
+	t.Helper()
+	at := cmPort{rdmacm.PortSpaceTCP, nextPort()}
+	from, to := "/run/from-"+at.port, "/run/to-"+at.port
+	finish(t, start(ctx, t, client, "sh", "-c", `head -c 3000001 /dev/urandom >"$1"`, "make", from))
+	args := []string{"-p", at.port}
+	if _, ours := server.(ourSide); ours {
+		args = append(args, "--into", "/")
+	}
+	s.startCM(ctx, t, server, at, cmArgv(server, "rcopy", args...)...)
+	finish(t, start(ctx, t, client, cmArgv(client, "rcopy", from, server.Addr(false).String()+":"+to, "-p", at.port)...))
+	finish(t, start(ctx, t, client, "sh", "-c", `test "$(sha256sum <"$1")" = "$(sha256sum <"$2")" && rm "$1" "$2"`, "compare", from, to))
 }
 
 // runNativeRcopy copies a file from the client to the server, and compares it.

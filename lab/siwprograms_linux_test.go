@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // siwHost is this machine with its iWARP device: programs of ours take that one.
@@ -57,28 +55,6 @@ func (s *scenario) ours(l *Lab) ourSide {
 		return siwHost{l.Host()}
 	}
 	return l.Host()
-}
-
-// device opens the device that a scenario has rsockets of this process use, or returns nil for those of the providers.
-func (s *scenario) device(t *testing.T, l *Lab) *verbs.Device {
-	t.Helper()
-	if !s.bySiw() {
-		return nil
-	}
-	d, err := verbs.Open(s.ours(l).Device(s.v6))
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeAtEnd(t, d)
-	return d
-}
-
-// devices is device for who listens.
-func devices(d *verbs.Device) []*verbs.Device {
-	if d == nil {
-		return nil
-	}
-	return []*verbs.Device{d}
 }
 
 // siwLab starts a lab whose guest has siw. Without one the test fails: its scenarios have an end of ours.
