@@ -1,7 +1,6 @@
 package rdmatest
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
 	"sync"
@@ -326,7 +325,7 @@ func (n *Network) Capture(w io.Writer) {
 	write := func(from *fabric.Port, p []byte) (err error) {
 		iface, ok := interfaces[from]
 		if !ok {
-			if iface, err = file.AddInterface(from.String(), linkTypeERF); err != nil {
+			if iface, err = file.AddInterface(from.String(), pcap.LinkTypeERF); err != nil {
 				return err
 			}
 			interfaces[from] = iface
@@ -336,13 +335,7 @@ func (n *Network) Capture(w io.Writer) {
 			at = soonest
 		}
 		last = at
-		frame := make([]byte, erfHeader, erfHeader+len(p))
-		sec, ns := uint64(at.Unix()), uint64(at.Nanosecond())
-		binary.LittleEndian.PutUint64(frame, sec<<32|ns<<32/1e9)
-		frame[8] = erfInfiniBand
-		binary.BigEndian.PutUint16(frame[10:], uint16(erfHeader+len(p)))
-		binary.BigEndian.PutUint16(frame[14:], uint16(len(p)))
-		return file.Write(iface, at, append(frame, p...))
+		return file.WriteERF(iface, at, pcap.ERFInfiniBand, p)
 	}
 	s.net.Do(func(f *fabric.Fabric) {
 		f.Tap = func(from *fabric.Port, p []byte) {
@@ -355,9 +348,3 @@ func (n *Network) Capture(w io.Writer) {
 		}
 	})
 }
-
-const (
-	linkTypeERF   = 197
-	erfInfiniBand = 21
-	erfHeader     = 16 // bytes
-)

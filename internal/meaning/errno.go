@@ -153,7 +153,7 @@ var calls = []struct {
 		{22, "the QP's state or the number of SGEs is not possible", []string{"the QP is in RESET", "the QP has an SRQ: use ibv_post_srq_recv"}, nil, nil},
 	}},
 	{"ibv_get_device_list", "", []callErrno{
-		{38, "the kernel has no RDMA: no device was ever registered", []string{"no driver is loaded: modprobe mlx5_ib, or rdma link add for rxe and siw"}, []string{"rdma link; lspci"}, nil},
+		{38, "no RDMA device is there, or not the one that was named: the kernel has none, or libibverbs sees none", []string{"no driver is loaded: modprobe mlx5_ib, or rdma link add for rxe and siw", "libibverbs has no provider for the driver, or a container has no /dev/infiniband", "the name is that of another host's device: names depend on slots and on udev's rules"}, []string{"rdma link; ibv_devices; lspci"}, []string{"ibv_open_device ENOSYS"}},
 		{1, "the process may not look", []string{"a container profile"}, nil, nil},
 	}},
 	{"rdma_create_event_channel", "", []callErrno{
@@ -219,7 +219,29 @@ var calls = []struct {
 		{22, "the address is no multicast address, or the ID has no device", nil, nil, nil},
 		{19, "the interface has gone", nil, nil, nil},
 	}},
+	{"rdma_disconnect", "", []callErrno{
+		{22, "the ID is not connected, or no more", []string{"the peer or a removed device has ended the connection before: then it is no failure of its own", "rdma_disconnect was called twice"}, []string{"what the log says before"}, nil},
+	}},
+	{"ibv_query_port", "", []callErrno{
+		{22, "the device has no such port", []string{"ports count from 1"}, []string{"ibv_devinfo: phys_port_cnt"}, nil},
+		{38, "neither the driver nor the provider has the call", []string{"rdma-core is older than the kernel's driver, or a container's is another than the host's"}, []string{"IBV_SHOW_WARNINGS=1 ibv_devices"}, nil},
+		{19, "the device has gone", nil, []string{"rdma link"}, nil},
+		{5, "the device has failed, or does not answer", nil, []string{"the kernel's log"}, nil},
+	}},
+	{"umad_send", "", []callErrno{
+		{110, "InfiniBand: a node or the subnet manager did not answer a management datagram",
+			[]string{"the node or a link on the way is down: the directed route in the text (0,1,10,19) names the ports", "a busy subnet manager or switch: its answers come late", "no subnet manager runs"},
+			[]string{"sminfo; ibnetdiscover; smpquery -D nodeinfo ROUTE", "the error counters on the way: ibqueryerrors"}, []string{"port 2"}},
+		{13, "the process may not open /dev/infiniband/umadN", nil, []string{"ls -l /dev/infiniband; run it as root"}, nil},
+	}},
+	{"fi_cq_readerr", "", []callErrno{
+		{5, "libfabric hands on that a work request failed: EIO stands for any status but one that was cancelled",
+			[]string{"any failure of a completion"}, []string{"prov_errno of the same line is the status (enum ibv_wc_status), if it is above 0", "the line before: mlx5 prints the error CQE"}, []string{"status 10", "status 12"}},
+		{125, "libfabric hands on that a work request was flushed: a consequence", nil, []string{"what the log says before: the first error is the cause"}, []string{"status 5"}},
+	}},
 	{"connect", "", []callErrno{
+		{104, "the program at the other end has ended while the two exchanged their addresses over TCP: its output has the cause",
+			[]string{"it could not create its QP, or move it to RTR", "the two are of different versions, or were started with different flags"}, []string{"the output of the other end: its first error"}, nil},
 		{110, "nobody answers over TCP: the programs could not exchange their addresses, and RDMA was not tried yet",
 			[]string{"the server is not reachable: firewall, wrong address, host down"}, []string{"ping, and nc -zv HOST PORT; perftest uses TCP port 18515"}, nil},
 		{111, "nobody listens on the TCP port: RDMA was not tried yet", []string{"the server is not started yet, has failed, or listens on another port (-p)"}, []string{"start the server first; ss -ltn"}, nil},
@@ -248,6 +270,7 @@ var calls = []struct {
 		{121, "the device's firmware has refused a command", nil, []string{"the kernel's log: bad parameter, syndrome"}, nil},
 		{5, "the device has failed, or does not answer", nil, []string{"the kernel's log"}, nil},
 		{34, "a number is beyond what the device takes", nil, []string{"ibv_devinfo -v"}, []string{"ibv_reg_mr ERANGE"}},
+		{38, "neither the driver nor the provider has the call", []string{"rdma-core is older than the kernel's driver, or a container's is another than the host's"}, []string{"IBV_SHOW_WARNINGS=1 ibv_devices"}, []string{"ibv_open_device ENOSYS"}},
 		{74, "something else came than what was waited for: in SPDK an event of the connection manager", nil, []string{"the line before: it names the event, and its status is often a reason of a REJ"}, []string{"reject 8", "reject 28"}},
 		{107, "the connection is not there yet, or no more", nil, []string{"what the log says before"}, nil},
 		{125, "work was given up, since the connection has ended: a consequence", nil, []string{"what the log says before: the first error is the cause"}, []string{"status 5"}},

@@ -12,27 +12,30 @@ var callForms = []struct {
 }{
 	{&pattern{text: `ibv_(?:cmd_)?modify_qp|modif(?:y|ying) (?:the )?(?:\w+ )?qp\b|\bqp(?: \w+)? to (?:init|rtr|rts)\b|transition(?:ing)?(?: \w+)? to (?:rtr|rts|init)|change (?:qp )?state to (?:rtr|rts|init)|to (?:init|rtr|rts) state|\b(?:rst2init|init2rtr|rtr2rts)_qp\b`}, "ibv_modify_qp"},
 	{&pattern{text: `rdma_create_qp`}, "rdma_create_qp"},
-	{&pattern{text: `ibv_(?:cmd_)?create_qp(?:_ex)?|\bcreate_qp\b|(?:create|creating|allocate) (?:the )?(?:\w+ )?qp(?:air)?\b|qp creation`}, "ibv_create_qp"},
+	{&pattern{text: `ibv_(?:cmd_)?create_qp(?:_ex)?|\bcreate_qp\b|(?:create|creating|allocate) (?:the )?(?:\w+ )?qp(?:air)?\b|qp creation|mlx5dv_create_qp|devx_obj_create\((?:qp|dct|dci)\)`}, "ibv_create_qp"},
 	{&pattern{text: `ibv_(?:cmd_)?create_cq(?:_ex)?|\bcreate_cq\b|(?:create|allocate) (?:\w+ )?cq\b|create completion queue`}, "ibv_create_cq"},
 	{&pattern{text: `ibv_create_srq|create srq`}, "ibv_create_srq"},
-	{&pattern{text: `ibv_(?:cmd_)?reg_(?:dmabuf_)?mr\w*|fi_mr_reg|\bcreate_mkey\b|regist\w+ (?:the )?(?:\w+ )?(?:mr|memory|region)\b|(?:allocate|create) mr\b|memory registration`}, "ibv_reg_mr"},
+	{&pattern{text: `ibv_(?:cmd_|exp_)?reg_(?:dmabuf_)?mr\w*|fi_mr_reg|\bcreate_mkey\b|regist\w+ (?:the )?(?:\w+ )?(?:mr|memory|region)\b|(?:allocate|create) mr\b|memory registration`}, "ibv_reg_mr"},
 	{&pattern{text: `ibv_alloc_pd|allocate pd`}, "ibv_alloc_pd"},
 	{&pattern{text: `ibv_open_device|open (?:ib |rdma )?device|get context for`}, "ibv_open_device"},
 	{&pattern{text: `ibv_query_gid\w*|query gid|gid \d+ not available`}, "ibv_query_gid"},
 	{&pattern{text: `ibv_create_ah|create ah\b|address handle`}, "ibv_create_ah"},
-	{&pattern{text: `ibv_post_send|post send`}, "ibv_post_send"},
+	{&pattern{text: `ibv_post_send|post (?:a |the )?(?:send|rdma (?:write|read))`}, "ibv_post_send"},
 	{&pattern{text: `ibv_post_(?:srq_)?recv|post (?:a )?receive`}, "ibv_post_recv"},
-	{&pattern{text: `ibv_get_device_list|get ib devices? list|no (?:ib|rdma) devices? (?:were )?found|no available rnics?`}, "ibv_get_device_list"},
+	{&pattern{text: `ibv_get_device_list|get ib devices? list|no (?:ib|rdma) devices? (?:were )?found|no available rnics?|ib device \S+ not found|unable to find the (?:infiniband|ib)|net/ib ?: no device found`}, "ibv_get_device_list"},
 	{&pattern{text: `rdma_create_event_channel`}, "rdma_create_event_channel"},
 	{&pattern{text: `rdma_create_id`}, "rdma_create_id"},
 	{&pattern{text: `rdma_getaddrinfo`}, "rdma_getaddrinfo"},
-	{&pattern{text: `rdma_resolve_addr`}, "rdma_resolve_addr"},
+	{&pattern{text: `rdma_resolve_addr|address resolution failed`}, "rdma_resolve_addr"},
 	{&pattern{text: `rdma_resolve_route`}, "rdma_resolve_route"},
-	{&pattern{text: `rdma_bind_addr`}, "rdma_bind_addr"},
+	{&pattern{text: `rdma_bind_addr|bind (?:the )?(?:rdma )?addr`}, "rdma_bind_addr"},
 	{&pattern{text: `rdma_listen`}, "rdma_listen"},
-	{&pattern{text: `rdma_connect|\bnvme.*failed to connect`}, "rdma_connect"},
+	{&pattern{text: `rdma_connect|\bnvme.*failed to connect|rdma connection establishment failed`}, "rdma_connect"},
 	{&pattern{text: `rdma_accept`}, "rdma_accept"},
 	{&pattern{text: `rdma_join_multicast`}, "rdma_join_multicast"},
+	{&pattern{text: `rdma_disconnect`}, "rdma_disconnect"},
+	{&pattern{text: `ibv_query_(?:port|device|pkey)`}, "ibv_query_port"},
+	{&pattern{text: `\bumad|bad mad status|mad_rpc|ibwarn: `}, "umad_send"},
 	{&pattern{text: `^connect\b|(?:couldn'?t|could not|unable to|failed to) connect`}, "connect"},
 }
 
@@ -64,6 +67,11 @@ func errnoIn(t *text, forms *pattern) (n, at int, by string, ok bool) {
 			if lower(e.name) == w.text {
 				return e.number, w.at, t.raw[w.at : w.at+len(w.text)], true
 			}
+		}
+	}
+	for _, s := range firmwareStatus {
+		if m := s.re.FindStringIndex(t.lower); m != nil {
+			return s.number, m[0], t.raw[m[0]:m[1]], true
 		}
 	}
 	for _, m := range forms.FindAllStringSubmatchIndex(t.lower) {
@@ -141,13 +149,20 @@ func findCall(t *text) (found []Finding) {
 	return nil
 }
 
+// readError is in texts about the error of a completion that libfabric hands on.
+var readError = &pattern{text: `cq_readerr`}
+
 // findErrnoAlone finds an errno that no call stands beside: its meaning without a call, and those by each call.
 func findErrnoAlone(t *text) []Finding {
 	n, at, by, ok := errnoIn(t, errnoAlone)
 	if !ok || bareNumber.MatchString(t.lower) {
 		return nil
 	}
-	found := findingOfCall(rankContext, at, by, "", "", n)
+	call := ""
+	if readError.MatchString(t.lower) {
+		call = "fi_cq_readerr"
+	}
+	found := findingOfCall(rankContext, at, by, call, "", n)
 	for _, e := range Of(KindErrno) {
 		if e.Number == n && e.Call != "" {
 			found = append(found, Finding{Entry: e, By: by, rank: rankBare, at: at})

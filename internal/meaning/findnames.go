@@ -20,7 +20,7 @@ func nameIndex() map[string]int { return theNameIndex.get(makeNameIndex) }
 func makeNameIndex() map[string]int {
 	index := map[string]int{}
 	add := func(name string, i int) {
-		name = lower(strings.TrimPrefix(name, "IBV_"))
+		name = strings.TrimPrefix(lower(name), "ibv_")
 		if strings.ContainsAny(name, " /-:") || len(name) < 3 && name != "bth" {
 			return
 		}
@@ -65,7 +65,7 @@ var goNames = map[string]verbs.WCStatus{
 
 // common are names that are words of any log as well: they count only if they are the whole text.
 var common = map[string]bool{
-	"timeout": true, "ttl": true, "mad": true, "success": true, "qkey": true, "lifespan": true, "hello": true, "secured": true, "acknowledge": true, "flush": true, "rnr": true,
+	"timeout": true, "ttl": true, "mad": true, "success": true, "qkey": true, "lifespan": true, "hello": true, "secured": true, "acknowledge": true, "flush": true, "rnr": true, "fork": true,
 	"reset": true, "init": true, "rtr": true, "rts": true, "sqd": true, "sqe": true, "err": true,
 }
 
@@ -86,6 +86,9 @@ func findNames(t *text) (found []Finding) {
 			continue
 		}
 		i, ok := index[name]
+		if !ok { // as the kernel writes it
+			i, ok = index[strings.TrimPrefix(name, "ib_")]
+		}
 		if !ok || common[name] && len(t.words) > 1 {
 			continue
 		}
@@ -106,7 +109,7 @@ func findNames(t *text) (found []Finding) {
 }
 
 // phraseKinds are kinds whose entries programs print in words.
-var phraseKinds = map[Kind]bool{KindStatus: true, KindReject: true, KindNAK: true, KindSetting: true, KindHeader: true, KindGID: true}
+var phraseKinds = map[Kind]bool{KindStatus: true, KindReject: true, KindNAK: true, KindSetting: true, KindHeader: true, KindGID: true, KindEvent: true}
 
 type phrase struct {
 	text  string
@@ -148,6 +151,10 @@ func findPhrases(t *text) (found []Finding) {
 		switch {
 		case len(p.text) == len(t.lower):
 			r = rankAsked
+		case e.Kind == KindEvent && t.cm:
+			continue
+		case e.Kind == KindEvent: // the texts of statuses are parts of some
+			r = rankCode
 		case e.Kind == KindSetting || e.Kind == KindHeader || e.Kind == KindGID:
 			r = rankContext
 		case spdkAbort.MatchString(t.lower[:at]):

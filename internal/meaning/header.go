@@ -72,7 +72,7 @@ func headers() []Entry {
 			Brief:   "base transport header: the first 12 bytes of each packet, behind UDP or, on InfiniBand, LRH and GRH",
 			Drawing: draw(layouts["BTH"]...),
 			More:    "S: solicited event. M: migration state. Pad: bytes of pad behind the payload, 0 to 3. F and B: FECN and BECN. A: the responder is to acknowledge this packet.", See: []string{"opcode 0x04"}},
-		{Name: "XRCETH", Also: []string{"XRC extended transport header"},
+		{Name: "XRCETH", Also: []string{"XRC extended transport header", "XRC"},
 			Brief: "XRC: the SRQ of the peer whose receive the request takes, and whose protection domain it uses", Drawing: draw(layouts["XRCETH"]...), See: []string{"status 13"}},
 		{Name: "DETH", Also: []string{"datagram extended transport header"},
 			Brief: "UD: the sender's QP, and the Q_Key that the receiver's QP must have", Drawing: draw(layouts["DETH"]...), See: []string{"qkey"}},

@@ -127,7 +127,7 @@ var statuses = [...]Entry{
 		Tools:  []string{"adverb stat -v: req_remote_op_errors, at the peer resp_remote_op_errors"}, See: []string{"nak 3", "vendor 0x89"},
 	},
 	verbs.WCRetryExceeded: {
-		Also: []string{"transport retry counter exceeded", "transport retry count exceeded", "retry exceeded"},
+		Also: []string{"transport retry counter exceeded", "transport retry count exceeded", "retry exceeded", "UCS_ERR_ENDPOINT_TIMEOUT", "Endpoint timeout"},
 		More: "The network answered nothing for all of timeout × (retry_cnt + 1), and cards wait up to four times as long as the code of the timeout says. If it comes with the first message, the path has never worked: the exchange of QPNs went over TCP, and that proves nothing about RoCE. If it comes in the middle of a run, a path that worked has broken, or the peer has.",
 		Causes: []string{
 			"with the first message: a wrong GID index. The address behind it does not reach the peer's: RoCE v1 in place of v2, a link-local address, another VLAN or another subnet. NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, MC_GID_INDEX, ib_write_bw -x choose it",

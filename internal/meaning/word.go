@@ -45,7 +45,6 @@ var glossary = []Entry{
 	{Name: "OFED", Brief: "OpenFabrics Enterprise Distribution: drivers, libraries and tools in one package; today's distributions have them as rdma-core"},
 	{Name: "one-sided", Brief: "READ, WRITE and atomics: the remote program has no part in them"},
 	{Name: "PD", Brief: "protection domain: QPs and regions of one PD work together, others do not"},
-	{Name: "PFC", Brief: "priority flow control: Ethernet switches stop the sender rather than lose packets"},
 	{Name: "pin", Brief: "to keep pages of memory where they are"},
 	{Name: "P_Key", Brief: "partition key: who may talk to whom, on InfiniBand"},
 	{Name: "poll", Brief: "to look into a CQ"},
