@@ -222,6 +222,9 @@ func (r *record) class() packedOpcode {
 		return packedOpcode{Name: r.event.String(), Class: "event"}
 	case r.cm.attr != 0:
 		p.Name, p.Class = "CM "+r.cm.attr.String(), "cm"
+	case r.decoded && isManagement(r.Fields):
+		p.Name, _, _ = strings.Cut(r.Fields, ",")
+		p.Class = "cm"
 	case !r.decoded:
 	case o.IsRead() && o.IsResponse() && o.HasPayload():
 		p.Class = "readdata"

@@ -21,6 +21,9 @@ func (r *record) describe(p *wire.Packet) {
 		if p.DestQP == wire.GSIQPN && r.management(p.Payload) {
 			return
 		}
+		if r.Fields = subnetManagement(p.DestQP, p.Payload); r.Fields != "" {
+			return
+		}
 		add("from QP 0x%06x, Q_Key 0x%08x", p.DETH.SrcQP, p.DETH.QKey)
 	}
 	if set&wire.HeaderXRCETH != 0 {
@@ -182,7 +185,7 @@ func (p *Packet) Label() string { return strings.TrimPrefix(p.Opcode.String(), "
 // Words is the row in words: how many packets, their operation, and the fields of their headers.
 func (r *Row) Words() string {
 	var b strings.Builder
-	if strings.HasPrefix(r.Fields, "CM ") {
+	if isManagement(r.Fields) {
 		return r.Fields
 	}
 	if r.Count > 1 {
