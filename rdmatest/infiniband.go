@@ -1,6 +1,7 @@
 package rdmatest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"sync"

@@ -66,6 +66,7 @@ var goNames = map[string]verbs.WCStatus{
 // common are names that are words of any log as well: they count only if they are the whole text.
 var common = map[string]bool{
 	"timeout": true, "ttl": true, "mad": true, "success": true, "qkey": true, "lifespan": true, "hello": true, "secured": true, "acknowledge": true, "flush": true, "rnr": true, "fork": true,
+	"req": true, "rep": true, "rtu": true, "rej": true, "mra": true, "dreq": true, "drep": true, "sidr_req": true, "sidr_rep": true,
 	"reset": true, "init": true, "rtr": true, "rts": true, "sqd": true, "sqe": true, "err": true,
 }
 

@@ -67,6 +67,10 @@ var layouts = map[string][]Field{
 
 // headers returns the headers of packets, in the order in which they stand.
 func headers() []Entry {
+	return append(packetHeaders(), cmHeaders()...)
+}
+
+func packetHeaders() []Entry {
 	return []Entry{
 		{Name: "BTH", Also: []string{"base transport header"},
 			Brief:   "base transport header: the first 12 bytes of each packet, behind UDP or, on InfiniBand, LRH and GRH",

@@ -2,9 +2,13 @@ package stage
 
 import (
 	"fmt"
+	"net/netip"
+	"strings"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/meaning"
 	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // PacketBytes is a packet, byte by byte and field by field.
@@ -57,7 +61,11 @@ func (s *Stage) Packet(n int) (PacketBytes, error) {
 		bit := 0
 		for _, f := range h.Fields {
 			value := bitsOf(p.data[at:], bit, f.Bits)
-			x.Fields = append(x.Fields, FieldView{f.Name, bit, f.Bits, value, textOf(h.Name, f.Name, &w)})
+			text := textOf(h.Name, f.Name, &w)
+			if strings.HasPrefix(h.Name, "CM ") {
+				text = cmText(h.Name, f, p.data[at:], bit)
+			}
+			x.Fields = append(x.Fields, FieldView{f.Name, bit, f.Bits, value, text})
 			bit += f.Bits
 		}
 		v.Headers = append(v.Headers, x)
@@ -76,6 +84,10 @@ func (s *Stage) Packet(n int) (PacketBytes, error) {
 	if v.Kind == "manage" && payload >= wire.MADHeaderSize {
 		add(meaning.MADHeader())
 		payload -= wire.MADHeaderSize
+		if h, ok := meaning.CMMessage(w.Payload); ok {
+			add(h)
+			payload -= wire.CMDataSize
+		}
 	}
 	rest("payload", payload)
 	rest("pad", int(w.PadCount))
@@ -84,6 +96,7 @@ func (s *Stage) Packet(n int) (PacketBytes, error) {
 }
 
 func briefOf(header string) string {
+	header = strings.TrimPrefix(header, "CM ")
 	for _, e := range meaning.Of(meaning.KindHeader) {
 		if e.Name == header {
 			return e.Brief
@@ -97,11 +110,65 @@ func bitsOf(b []byte, from, n int) string {
 	if n > 64 {
 		return fmt.Sprintf("0x%x", b[from/8:(from+n)/8])
 	}
-	var v uint64
+	return fmt.Sprintf("0x%0*x", (n+3)/4, numberOf(b, from, n))
+}
+
+// numberOf returns up to 64 bits of b.
+func numberOf(b []byte, from, n int) (v uint64) {
 	for i := from; i < from+n; i++ {
 		v = v<<1 | uint64(b[i/8]>>(7-i%8)&1)
 	}
-	return fmt.Sprintf("0x%0*x", (n+3)/4, v)
+	return v
+}
+
+// cmText is what a field of a message of the connection manager says.
+func cmText(header string, f meaning.Field, b []byte, bit int) string {
+	const gidBits = 128
+	if f.Bits == gidBits {
+		return addressText(b[bit/8:][:gidBits/8])
+	}
+	if f.Bits > 64 {
+		return fmt.Sprint(f.Bits/8, " bytes")
+	}
+	v := numberOf(b, bit, f.Bits)
+	switch name := strings.TrimPrefix(strings.TrimPrefix(f.Name, "primary "), "alternate "); name {
+	case "local QPN", "remote QPN", "QPN":
+		return fmt.Sprintf("QP %d", v)
+	case "starting PSN", "responder resources", "initiator depth", "retry count", "max CM retries", "hop limit", "source port":
+		return fmt.Sprint(v)
+	case "RNR retry":
+		if v == 7 {
+			return "7: without end"
+		}
+		return fmt.Sprint(v)
+	case "service ID":
+		if _, port, ok := wire.SplitRDMAServiceID(v); ok {
+			return fmt.Sprintf("port %d", port)
+		}
+	case "remote CM timeout", "local CM timeout", "ACK timeout", "target ACK delay", "service timeout":
+		d := wire.ACKTimeout(uint8(v))
+		return (d - d%time.Microsecond).String()
+	case "path MTU":
+		return verbs.MTU(v).String()
+	case "transport":
+		return [...]string{"RC", "UC", "RD", "extended"}[v]
+	case "message rejected", "message received":
+		return [...]string{"REQ", "REP", "other", "other"}[v]
+	case "reason":
+		return wire.RejReason(v).String()
+	case "status":
+		return wire.SIDRStatus(v).String()
+	}
+	return ""
+}
+
+// addressText is a GID or an address of 16 bytes, of which an IPv4 address has the last 4 behind zeros.
+func addressText(b []byte) string {
+	a := netip.AddrFrom16([16]byte(b))
+	if zeros := [12]byte{}; [12]byte(b) == zeros && !a.IsUnspecified() {
+		a = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return a.Unmap().String()
 }
 
 // textOf is what a field says, where the number does not.

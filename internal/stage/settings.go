@@ -91,6 +91,7 @@ type Play struct {
 	Settings
 	Decisions Decisions
 	Steps     int
+	By        string // the [Version] of the engine that the URL was made with, if it says so; Encode leaves it out
 }
 
 // maxSteps bounds a play. A lesson has some dozens of steps.
@@ -129,6 +130,7 @@ func Decode(fragment string) (p Play, err error) {
 	}
 	known := map[string]func(string) error{
 		"l":  func(string) error { return nil },
+		"v":  func(v string) error { p.By = v; return nil },
 		"d":  func(v string) (err error) { p.Decisions, err = ParseDecisions(v); return err },
 		"at": func(v string) (err error) { p.Steps, err = number(v, 0, maxSteps); return err },
 	}

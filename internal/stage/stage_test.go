@@ -225,13 +225,13 @@ func (s *Stage) checkSame(t *testing.T, seed uint64) {
 }
 
 func TestDecode(t *testing.T) {
-	p, err := Decode("l=loss&s=7&mtu=512&d=12x7.15l8.20k&at=40")
+	p, err := Decode("l=loss&s=7&mtu=512&d=12x7.15l8.20k&at=40&v=12ab34cd")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want, _ := Defaults("loss")
 	want.Seed, want.MTU = 7, 512
-	if !reflect.DeepEqual(p, Play{want, Decisions{{12, Drop, 7}, {15, Delay, 8}, {20, Cut, 0}}, 40}) {
+	if !reflect.DeepEqual(p, Play{want, Decisions{{12, Drop, 7}, {15, Delay, 8}, {20, Cut, 0}}, 40, "12ab34cd"}) {
 		t.Errorf("got %+v", p)
 	}
 	if got := p.Encode(); got != "l=loss&s=7&mtu=512&d=12x7.15l8.20k&at=40" {
@@ -283,9 +283,42 @@ func TestFields(t *testing.T) {
 			}
 		}
 	}
-	s := play(t, "l=send")
+	s := play(t, "l=connect")
+	says := map[string]string{}
+	v, err := s.Packet(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range v.Headers[len(v.Headers)-2].Fields { // before the ICRC
+		says[f.Name] = f.Text
+	}
+	for field, want := range map[string]string{"service ID": "port 7471", "primary local GID": "10.0.0.1", "primary remote GID": "10.0.0.2", "path MTU": "MTU_1024", "RNR retry": "7: without end",
+		"transport": "RC", "local QPN": fmt.Sprintf("QP %d", s.a.qp.QPN())} {
+		if says[field] != want {
+			t.Errorf("the REQ's %s says %q, want %q", field, says[field], want)
+		}
+	}
+	s = play(t, "l=send")
 	if _, err := s.Packet(99); err == nil {
 		t.Error("there is a packet 99, want an error")
+	}
+}
+
+// The version is that of what engines do, and not of what is computed when.
+func TestVersion(t *testing.T) {
+	v := Version()
+	if len(v) != 2*versionBytes {
+		t.Errorf("the version is %q, want %d digits", v, 2*versionBytes)
+	}
+	was := versionPlays
+	defer func() { versionPlays = was }()
+	versionPlays = versionPlays[:1]
+	if computeVersion() == v {
+		t.Error("with fewer plays the version is the same: it does not depend on them")
+	}
+	versionPlays = was
+	if again := computeVersion(); again != v {
+		t.Errorf("computed again the version is %s, and was %s", again, v)
 	}
 }
 

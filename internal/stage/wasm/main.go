@@ -10,6 +10,7 @@
 //	packet(n)                 a packet, field by field
 //	log()                     all that has happened
 //	explain(words)            what adverb explain says
+//	version()                 the engine's version, see stage.Version
 package main
 
 import (
@@ -27,7 +28,7 @@ var now *stage.Stage
 func main() {
 	exports := map[string]any{}
 	for name, f := range map[string]func(args []js.Value) (any, error){
-		"lessons": lessons, "play": play, "step": step, "undo": undo, "decide": decide, "packet": packet, "log": log, "explain": explain,
+		"lessons": lessons, "play": play, "step": step, "undo": undo, "decide": decide, "packet": packet, "log": log, "explain": explain, "version": version,
 	} {
 		exports[name] = js.FuncOf(func(_ js.Value, args []js.Value) any {
 			v, err := f(args)
@@ -143,6 +144,8 @@ func explain(args []js.Value) (any, error) {
 	}
 	return list, nil
 }
+
+func version([]js.Value) (any, error) { return stage.Version(), nil }
 
 type problem string
 

@@ -48,8 +48,10 @@ func openIn(t *testing.T, b *browsertest.Browser, fragment string) (*browsertest
 
 const (
 	said    = `document.getElementById("said").textContent`
+	other   = `document.getElementById("other").hidden ? "" : document.getElementById("other").textContent`
 	problem = `document.getElementById("problem").hidden ? "" : document.getElementById("problem").textContent`
-	link    = `location.hash.slice(1)`
+	link    = `location.hash.slice(1).replace(/&v=[0-9a-f]{8}$/, "")`
+	whole   = `location.hash.slice(1)`
 )
 
 // wantText fails the test unless an expression of JavaScript has a text in it.
@@ -134,6 +136,54 @@ func TestDropByClick(t *testing.T) {
 	again, _ := openIn(t, b, "#"+fragment)
 	wantEqual(t, again, `document.getElementById("packets").textContent`, seen)
 	wantEqual(t, again, link, fragment)
+	wantEqual(t, again, other, "")
+
+	// The link has the engine's version. Under another one a play may differ, and the page says so.
+	full := browsertest.Eval[string](again, whole)
+	if full == fragment || !strings.HasPrefix(full, fragment+"&v=") {
+		t.Errorf("the address is %q, want %s&v= and a version", full, fragment)
+	}
+	same, _ := openIn(t, b, "#"+full)
+	wantEqual(t, same, other, "")
+	old, _ := openIn(t, b, "#"+fragment+"&v=00c0ffee")
+	wantText(t, old, other, "another version of the lab (00c0ffee; here is "+full[len(full)-8:])
+	wantEqual(t, old, whole, full)
+	old.Press("r")
+	wantEqual(t, old, other, "")
+}
+
+// A page that is opened as a file says that it needs a server, and shows no empty boxes.
+func TestFile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser of its own takes seconds")
+	}
+	dir := t.TempDir()
+	site, err := siteFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := write(dir, site); err != nil {
+		t.Fatal(err)
+	}
+	p := browsertest.Start(t).OpenFile(filepath.Join(dir, "index.html"))
+	p.Wait(`!document.getElementById("file").hidden`)
+	wantText(t, p, `document.body.innerText`, "The lab needs a server")
+	wantEqual(t, p, `[...document.querySelectorAll("button, select, section")].filter((e) => e.getClientRects().length).length`, 0)
+	p.ScreenshotTo(pictures, "file.png")
+}
+
+// The messages of the connection manager are drawn field by field.
+func TestMessages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser of its own takes seconds")
+	}
+	p := openLab(t, "#l=connect")
+	p.Press("sj")
+	wantText(t, p, `document.getElementById("detailTitle").textContent`, "CM REQ")
+	wantText(t, p, `document.getElementById("headers").textContent`, "service IDport 7471")
+	wantText(t, p, `document.getElementById("headers").textContent`, "primary remote GID10.0.0.2")
+	p.Size(1280, 2400)
+	p.ScreenshotTo(pictures, "req.png")
 }
 
 func TestKeyboard(t *testing.T) {

@@ -23,6 +23,6 @@ export async function load() {
     return answer;
   };
   const engine = {};
-  for (const name of ["lessons", "play", "step", "undo", "decide", "packet", "log", "explain"]) engine[name] = call(name);
+  for (const name of ["lessons", "play", "step", "undo", "decide", "packet", "log", "explain", "version"]) engine[name] = call(name);
   return engine;
 }

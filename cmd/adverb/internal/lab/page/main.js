@@ -7,7 +7,10 @@ import { drawHost, forgetMemory } from "./hosts.js";
 import { actions, drawWire, moveWire, drawPackets, drawDetail } from "./packets.js";
 import { tell, isTrouble } from "./journal.js";
 
-let engine, view, lessons = [], chosen = 0, timer = 0, shown = 0;
+let engine, view, lessons = [], chosen = 0, timer = 0, shown = 0, version = "";
+
+// address is what the URL's fragment says of a play: the engine's version too, since another one may play it differently.
+const address = (v) => (version ? `${v.link}&v=${version}` : v.link);
 
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -33,7 +36,7 @@ function show(next, anew = false) {
   const changedLesson = !view || view.settings.lesson !== next.settings.lesson;
   view = next;
   if (chosen && !packet(chosen)) chosen = 0;
-  history.replaceState(null, "", `#${view.link}`);
+  history.replaceState(null, "", `#${address(view)}`);
   if (changedLesson) drawLesson();
   if (changedLesson || anew) drawSettings();
   draw();
@@ -124,6 +127,14 @@ function begin(link) {
   pause();
   chosen = 0;
   attempt(() => show(engine.play(link), true));
+  sayOther(new URLSearchParams(link).get("v"));
+}
+
+// sayOther says that a link was made with an engine of another version, or takes that back.
+function sayOther(by) {
+  const other = by && version && by !== version;
+  $("other").hidden = !other;
+  if (other) $("other").textContent = say(words.other, { by, version });
 }
 
 function step() { attempt(() => show(engine.step())); }
@@ -242,11 +253,12 @@ function wire() {
   $("form").addEventListener("submit", (e) => { e.preventDefault(); begin(settingsLink()); });
   $("journal").addEventListener("toggle", () => $("journal").open && drawJournal());
   addEventListener("keydown", onKey);
-  addEventListener("hashchange", () => location.hash.slice(1) !== view?.link && begin(location.hash.slice(1)));
+  addEventListener("hashchange", () => view && location.hash.slice(1) !== address(view) && begin(location.hash.slice(1)));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view && draw());
 }
 
 async function start() {
+  $("main").hidden = document.querySelector("header").hidden = false;
   speak(new URLSearchParams(location.search).get("lang") ?? "en");
   for (const e of document.querySelectorAll("[data-word]")) e.textContent = words[e.dataset.word];
   $("title").textContent = words.loading;
@@ -256,6 +268,7 @@ async function start() {
   lessons = engine.lessons();
   for (const s of lessons) $("lesson").append(el("option", { value: s.lesson }, words.lessons[s.lesson].title));
   wire();
+  version = engine.version();
   begin(location.hash.slice(1));
   if (!view) { // a bad link: its error is shown until something is done
     show(engine.play(""), true);

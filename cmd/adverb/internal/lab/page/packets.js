@@ -86,13 +86,14 @@ export function drawDetail(p, view, act) {
   $("hex").textContent = dump(Uint8Array.from(p.hex.match(/../g) ?? [], (h) => parseInt(h, 16)), 0, 1000, 16);
 }
 
-const rowBits = 32;
+const rowBits = 32, mostBits = 4 * rowBits;
 
 // header draws the fields as rows of 32 bits. A field may go on in the next row.
 function header(h) {
   const grid = el("div", { class: "bits", role: "list" });
   for (const f of h.fields) {
-    for (let bit = f.bit, left = f.bits, first = true; left > 0; first = false) {
+    const bits = f.bits > mostBits ? rowBits - (f.bit % rowBits) : f.bits; // all bytes stand below
+    for (let bit = f.bit, left = bits, first = true; left > 0; first = false) {
       const n = Math.min(left, rowBits - (bit % rowBits));
       const text = first ? [el("span", {}, f.name), el("b", {}, f.text || f.value)] : [el("span", {}, "…")];
       const cell = el("div", { class: "field", role: first ? "listitem" : "presentation", title: `${f.name}: ${f.value}${f.text ? ` (${f.text})` : ""}, ${f.bits} bit` }, ...text);

@@ -8,6 +8,7 @@ const en = {
   allBytes: "All bytes", loading: "The software HCA is being loaded…", begin: "Nothing yet. Press Step.",
   hint: "Choose a packet to see its bytes, and to drop, delay, damage, copy or hurry it.",
   idle: "no packet is under way", clock: "step {step}, {time}", apply: "Restart with these settings", usual: "Usual settings",
+  other: "This link was made with another version of the lab ({by}; here is {version}). It may show other packets than its author saw.",
   earlier: "{n} earlier packets are not shown", cut: "the link is cut",
   until: { cqe: "a completion", trouble: "a NAK, a loss, an error", program: "a program's turn", timer: "a timer", end: "the end" },
   keys: [
