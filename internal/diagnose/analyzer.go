@@ -346,7 +346,7 @@ func (a *Analyzer) peerOf(f *flow, psn wire.PSN) *flow {
 	}
 	var found *flow
 	for _, g := range back.flows {
-		if g.peer != nil || !g.started || g.service == wire.ServiceUD || g.entry(psn) == nil && !g.covers(psn) {
+		if g.peer != nil || !g.started || g.service == wire.ServiceUD || g.entry(psn) == nil && !g.covers(psn) && !g.overtookFirst(psn, a.last) {
 			continue
 		}
 		if found != nil {
@@ -359,6 +359,11 @@ func (a *Analyzer) peerOf(f *flow, psn wire.PSN) *flow {
 		a.pair(f, found)
 	}
 	return found
+}
+
+// overtookFirst reports whether a PSN is of a packet that the first one of a flow has overtaken, a moment ago.
+func (f *flow) overtookFirst(psn wire.PSN, now int64) bool {
+	return psn.Less(f.began) && f.began.Diff(psn) <= minRing && now-f.beganAt < overtaken
 }
 
 // covers reports whether a PSN is that of a request that is open.

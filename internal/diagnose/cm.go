@@ -261,7 +261,7 @@ func (a *Analyzer) rep(p *capture.Packet, m *wire.REP) {
 	}
 	c.passiveID, c.passiveQPN, c.repAt, c.known = m.LocalCommID, m.LocalQPN, p.Frame.Time, true
 	c.rnrActive, c.depthPassive = m.RNRRetryCount, m.ResponderResources
-	if d := p.Frame.Time - c.reqAt; d > slow {
+	if d := p.Frame.Time - c.lastReqAt; d > slow { // of the latest REQ: of earlier ones CM-REPEAT tells
 		a.slowConn(c, p, "REP", d)
 	}
 	there := flowKey{c.key.active, c.key.passive, c.passiveQPN}
@@ -438,10 +438,25 @@ func (a *Analyzer) finishConn(c *conn) {
 			}
 		}
 	}
+	a.repeated(c)
 	if c.dreqs > 1 && c.dreps == 0 {
 		if x := a.onConn(c, dreqNoAnswer, c.dreqFrames...); x != nil {
 			x.Count = c.dreqs
 		}
+	}
+}
+
+// repeated looks for a request that was answered when it had been sent again. (Both sides may send a DREQ.)
+func (a *Analyzer) repeated(c *conn) {
+	if c.reqs < 2 || c.reps+c.rejs == 0 || c.mras > 0 || c.gaveUp() {
+		return
+	}
+	if x := a.onConn(c, cmRepeat, c.reqFrames[1:]...); x != nil {
+		what := "REQ"
+		if c.sidr {
+			what = "SIDR_REQ"
+		}
+		x.Words = words("The %s was sent %d times in %v, and answered then.", what, c.reqs, round(c.lastReqAt-c.reqAt))
 	}
 }
 

@@ -40,17 +40,20 @@ type copied struct {
 	frame  int
 	lane   *lane
 	serial int // of the lane's packets at the main point: the first that has not arrived
+	last   int // the serial of the latest of them
 	sends  int // packets with these bytes at the main point
 	others int // at other points
 	ipID   uint16
 	main   bool
+	missed bool // it was sent again before it had arrived
 }
 
 // lane counts the packets to one queue pair. Those to different ones may be captured in another order at two points.
 type lane struct {
 	serial  int // packets at the main point
 	matched int // of these, how many were seen at another point
-	latest  int // the latest of them
+	latest  int // the latest of them: of a packet that was sent several times the latest sending
+	order   int // the same, of such a packet the earliest sending that has not arrived
 }
 
 // pathCounts counts packets and losses on the way between two points of a capture.
@@ -110,8 +113,11 @@ func (a *Analyzer) isCopy(h *hosts, p *capture.Packet, bth *wire.BTH) bool {
 	if again {
 		e.at, e.frame, e.ipID = p.Frame.Time, p.Frame.Number, p.ID
 		e.lane.serial++
+		e.last = e.lane.serial
 		if e.others >= e.sends {
 			e.serial = e.lane.serial
+		} else {
+			e.missed = true
 		}
 		e.sends++
 		return false
@@ -129,7 +135,7 @@ func (a *Analyzer) isCopy(h *hosts, p *capture.Packet, bth *wire.BTH) bool {
 	if e.main {
 		e.lane = path.lane(bth.DestQP)
 		e.lane.serial++
-		e.serial = e.lane.serial
+		e.serial, e.last = e.lane.serial, e.lane.serial
 	}
 	return false
 }
@@ -182,10 +188,11 @@ func (a *Analyzer) arrived(h *hosts, p *capture.Packet, e *copied) {
 	path.matched++
 	l := e.lane
 	l.matched++
-	if e.serial < l.latest && e.sends == 1 { // of several sendings it is not known which one has arrived
+	// Of several sendings it is not known which one has arrived, until all have.
+	if e.serial < l.order && (e.sends == 1 || e.missed && e.others == e.sends) {
 		a.onHosts(h, reorder, &path.overtook, p.Frame.Number)
 	}
-	l.latest = max(l.latest, e.serial)
+	l.order, l.latest = max(l.order, e.serial), max(l.latest, e.last)
 }
 
 // isAck reports whether a packet is an acknowledgement alone. Receivers send some twice.

@@ -52,6 +52,8 @@ type flow struct {
 
 	// Of the requests.
 	started   bool
+	began     wire.PSN // the first that was captured, and when
+	beganAt   int64
 	loose     bool // a READ of unknown length was last: the next PSN is not known
 	nxt       wire.PSN
 	una       wire.PSN // the first that is not acknowledged

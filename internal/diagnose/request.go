@@ -58,6 +58,7 @@ func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
 	}
 	if !f.started {
 		f.begin(psn)
+		f.began, f.beganAt = psn, p.Frame.Time
 	}
 	d := psn.Diff(f.nxt)
 	if d > jump || d < -jump || d < 0 && psn.Diff(f.una) < -longAgo && f.entry(psn) == nil { // a new use of the number
@@ -90,6 +91,15 @@ func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
 	}
 	if f.nxt.Less(psn.Add(span)) { // a READ that begins again in its middle, or one whose length was not known
 		f.nxt = psn.Add(span)
+	}
+	if f.overtookFirst(psn, p.Frame.Time) && f.entry(psn) == nil {
+		if next := psn.Add(span); next.Less(f.began) && len(f.gaps) < maxGaps {
+			f.gaps = append(f.gaps, gap{next, f.began, f.beganAt, p.Frame.Number})
+		}
+		f.began = psn
+		a.mark(f, reorder, p.Frame.Number)
+		a.put(f, e)
+		return
 	}
 	if g, ok := f.inGap(psn); ok {
 		a.filled(f, p, g, psn, sequential)

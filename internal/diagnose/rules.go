@@ -34,6 +34,7 @@ const (
 	cmSIDR
 	cmStorm
 	cmSlow
+	cmRepeat
 	cmRNR0
 	cmRD0
 	gidLL

@@ -223,7 +223,29 @@ var scripts = append(iwarpScripts, []conversation{
 			s.now += 100 * time.Millisecond
 		}
 	}, []string{"CM-REJ-8", "CM-STORM"}, nil},
+	{"the first packets of all overtake each other", func(s *script) {
+		for _, psn := range []wire.PSN{3, 0, 1, 2} {
+			s.ab(write(psn, wire.RCRDMAWriteOnly, 64))
+		}
+		s.ba(ack(3))
+		s.good(4, 2)
+	}, []string{"REORDER"}, nil},
 	{"a slow accept", func(s *script) { s.req(nil); s.now += 3 * time.Second; s.rep(nil); s.rtu() }, []string{"CM-SLOW"}, nil},
+	{"a REQ that is lost", func(s *script) {
+		s.req(nil)
+		s.now += 4 * time.Second
+		s.req(nil)
+		s.rep(nil)
+		s.rtu()
+	}, []string{"CM-REPEAT"}, nil},
+	{"both disconnect at once", func(s *script) {
+		s.connect()
+		s.good(0, 2)
+		s.dreq()
+		s.mad(true, wire.CMDREQ, &wire.DREQ{LocalCommID: idB, RemoteCommID: idA, RemoteQPN: qpA})
+		s.drep()
+		s.mad(false, wire.CMDREP, &wire.DREP{LocalCommID: idA, RemoteCommID: idB})
+	}, nil, nil},
 	{"few retries for RNR", func(s *script) {
 		s.req(nil)
 		s.rep(func(m *wire.REP) { m.RNRRetryCount = 1 })
