@@ -172,6 +172,37 @@ func TestFile(t *testing.T) {
 	p.ScreenshotTo(pictures, "file.png")
 }
 
+// The page has words in Chinese too, and keeps the play when the language is changed.
+func TestChinese(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser of its own takes seconds")
+	}
+	p := openLab(t, "?lang=zh#l=loss&d=2x2&at=2")
+	wantEqual(t, p, `document.documentElement.lang`, "zh")
+	wantText(t, p, "document.title", "丢包：回退 N 步")
+	wantText(t, p, said, "你丢弃了报文 2：RDMA WRITE MIDDLE，PSN 1。")
+	p.ScreenshotTo(pictures, "chinese.png")
+	p.Click("#tries .try:nth-child(3)")
+	wantEqual(t, p, link, "l=loss&d=2k&at=2")
+	p.Run(`const s = document.getElementById("language"); s.value = "en"; s.dispatchEvent(new Event("change"))`)
+	p.Wait(`document.documentElement.lang === "en" && !document.getElementById("main").hasAttribute("aria-busy")`)
+	wantText(t, p, "document.title", "Loss: go-back-N")
+	wantEqual(t, p, link, "l=loss&d=2k&at=2")
+	for _, where := range browsertest.Eval[[]string](p, `import("./words.js").then(({ languages }) => {
+		const faults = [], values = (t) => [...new Set(t.match(/\{\w+\}/g) ?? [])].filter((v) => v !== "{who}").sort().join();
+		const compare = (a, b, at) => {
+			if (typeof a !== typeof b) faults.push(at + " is missing, or too many");
+			else if (typeof a === "string") {
+				if (!b || values(a) !== values(b)) faults.push(at + " has other places for values: " + values(b) + ", want " + values(a));
+			} else for (const k of new Set([...Object.keys(a), ...Object.keys(b)])) compare(a[k], b[k], at + "." + k);
+		};
+		for (const code in languages) compare(languages.en, languages[code], code);
+		return faults;
+	})`) {
+		t.Errorf("the words of %s", where)
+	}
+}
+
 // The messages of the connection manager are drawn field by field.
 func TestMessages(t *testing.T) {
 	if testing.Short() {

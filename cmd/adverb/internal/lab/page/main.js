@@ -1,7 +1,7 @@
 // The page: it shows what the engine says, and hands decisions to it. The URL's fragment is the play.
 
 import { $, el, fill, duration } from "./dom.js";
-import { words, speak, say } from "./words.js";
+import { words, speak, say, languages, languageNames } from "./words.js";
 import { load } from "./engine.js";
 import { drawHost, forgetMemory } from "./hosts.js";
 import { actions, drawWire, moveWire, drawPackets, drawDetail } from "./packets.js";
@@ -131,10 +131,12 @@ function begin(link) {
 }
 
 // sayOther says that a link was made with an engine of another version, or takes that back.
+let other = "";
 function sayOther(by) {
-  const other = by && version && by !== version;
-  $("other").hidden = !other;
-  if (other) $("other").textContent = say(words.other, { by, version });
+  other = by;
+  const differs = by && version && by !== version;
+  $("other").hidden = !differs;
+  if (differs) $("other").textContent = say(words.other, { by, version });
 }
 
 function step() { attempt(() => show(engine.step())); }
@@ -257,16 +259,39 @@ function wire() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view && draw());
 }
 
+// label writes the words that do not change with the play.
+function label() {
+  for (const e of document.querySelectorAll("[data-word]")) e.textContent = words[e.dataset.word];
+  const until = $("until").value;
+  fill($("until"), ...Object.entries(words.until).map(([value, text]) => el("option", { value, selected: value === until }, text)));
+  $("until").setAttribute("aria-label", words.run);
+  fill($("lesson"), ...lessons.map((s) => el("option", { value: s.lesson }, words.lessons[s.lesson].title)));
+}
+
+// translate shows the play in another language.
+function translate(code) {
+  pause();
+  speak(code);
+  label();
+  history.replaceState(null, "", `?lang=${code}${location.hash}`);
+  if (!view) return;
+  drawLesson();
+  drawSettings();
+  sayOther(other);
+  draw();
+}
+
 async function start() {
   $("main").hidden = document.querySelector("header").hidden = false;
-  speak(new URLSearchParams(location.search).get("lang") ?? "en");
-  for (const e of document.querySelectorAll("[data-word]")) e.textContent = words[e.dataset.word];
+  const usual = navigator.language.startsWith("zh") ? "zh" : "en";
+  speak(new URLSearchParams(location.search).get("lang") ?? usual);
+  $("language").addEventListener("change", (e) => translate(e.target.value));
+  for (const code of Object.keys(languages)) $("language").append(el("option", { value: code, selected: code === document.documentElement.lang }, languageNames[code]));
+  label();
   $("title").textContent = words.loading;
-  for (const [value, text] of Object.entries(words.until)) $("until").append(el("option", { value }, text));
-  $("until").setAttribute("aria-label", words.run);
   engine = await load();
   lessons = engine.lessons();
-  for (const s of lessons) $("lesson").append(el("option", { value: s.lesson }, words.lessons[s.lesson].title));
+  label();
   wire();
   version = engine.version();
   begin(location.hash.slice(1));

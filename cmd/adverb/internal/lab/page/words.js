@@ -1,6 +1,8 @@
 // All that the page says. A translation is another object of the same form, in a file of its own, and a line in languages.
 // {name} stands for a value. The field's terms, such as the names of packets and states, are not translated.
 
+import { zh } from "./words-zh.js";
+
 const en = {
   lesson: "Lesson", copy: "Copy link", copied: "Copied", theme: "Light or dark", help: "Keys", close: "Close",
   step: "Step", back: "Back", play: "Play", pause: "Pause", run: "Run until", restart: "Restart",
@@ -146,8 +148,15 @@ const en = {
   },
 };
 
-// languages are by the code that stands in the attribute lang.
-export const languages = { en };
+// withLinks gives the lessons of a translation the links of the English ones.
+function withLinks(t) {
+  for (const [name, lesson] of Object.entries(t.lessons)) lesson.tries = lesson.tries.map((label, i) => [label, en.lessons[name].tries[i][1]]);
+  return t;
+}
+
+// languages are by the code that stands in the attribute lang, with their names.
+export const languages = { en, zh: withLinks(zh) };
+export const languageNames = { en: "English", zh: "中文" };
 
 export let words = en;
 
