@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/fabric"
@@ -115,8 +114,7 @@ func (n *Net) Netdev(name string, p *fabric.Port) *Netdev {
 // The caller holds net.mu.
 func (d *Netdev) look() (anew bool) {
 	if d.link != nil && d.port.Pending() > 0 {
-		d.link.filled.Store(true)
-		d.link.look()
+		d.link.Fill(true)
 	}
 	s := d.port.State()
 	if same(&s, &d.last) {
@@ -223,8 +221,8 @@ func (d *Netdev) Open(addr netip.Addr) (link.Link, error) {
 	if d.link != nil {
 		return nil, fmt.Errorf("open link on %v: a link is open on %s already; close it first", addr, d.name)
 	}
-	d.link = &Link{dev: d, addr: addr, done: make(chan struct{}), signal: make(chan struct{}, 1)}
-	d.link.filled.Store(true)
+	d.link = &Link{dev: d, addr: addr, Waiter: link.NewWaiter()}
+	d.link.Fill(true) // packets may wait
 	return d.link, nil
 }
 
@@ -245,11 +243,7 @@ type Link struct {
 	dev  *Netdev
 	addr netip.Addr
 
-	filled atomic.Bool // packets may wait
-	closed atomic.Bool
-	done   chan struct{}
-	woken  atomic.Bool
-	signal chan struct{} // cap 1: look again
+	*link.Waiter
 
 	// Guarded by dev.net.mu.
 	stats link.Stats
@@ -272,7 +266,7 @@ func (l *Link) MaxTrain() int { return 1 }
 
 // Send implements link.Link.
 func (l *Link) Send(batch []link.Datagram) error {
-	if l.closed.Load() {
+	if l.Closed() {
 		return link.ErrClosed
 	}
 	n := l.dev.net
@@ -314,10 +308,10 @@ func (l *Link) send(d *link.Datagram) error {
 
 // Recv implements link.Link.
 func (l *Link) Recv(batch []link.Datagram) (int, error) {
-	if l.closed.Load() {
+	if l.Closed() {
 		return 0, link.ErrClosed
 	}
-	if !l.filled.Load() {
+	if !l.Filled() {
 		return 0, nil
 	}
 	n := l.dev.net
@@ -327,7 +321,7 @@ func (l *Link) Recv(batch []link.Datagram) (int, error) {
 	for got < len(batch) {
 		b, ok := l.dev.port.Recv()
 		if !ok {
-			l.filled.Store(false)
+			l.Fill(false)
 			break
 		}
 		if read(&batch[got], b) {
@@ -363,44 +357,6 @@ func read(d *link.Datagram, b []byte) bool {
 	return true
 }
 
-// Wait implements link.Link.
-func (l *Link) Wait(d time.Duration) error {
-	var expired <-chan time.Time
-	if d >= 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		expired = t.C
-	}
-	for {
-		switch {
-		case l.closed.Load():
-			return link.ErrClosed
-		case l.woken.Swap(false), l.filled.Load():
-			return nil
-		}
-		select {
-		case <-l.signal:
-		case <-expired:
-			return nil
-		case <-l.done:
-			return link.ErrClosed
-		}
-	}
-}
-
-// Wake implements link.Link.
-func (l *Link) Wake() {
-	l.woken.Store(true)
-	l.look()
-}
-
-func (l *Link) look() {
-	select {
-	case l.signal <- struct{}{}:
-	default:
-	}
-}
-
 // Stats implements link.Link.
 func (l *Link) Stats() link.Stats {
 	l.dev.net.mu.Lock()
@@ -410,10 +366,9 @@ func (l *Link) Stats() link.Stats {
 
 // Close implements link.Link.
 func (l *Link) Close() error {
-	if l.closed.Swap(true) {
-		return link.ErrClosed
+	if err := l.Shut(); err != nil {
+		return err
 	}
-	close(l.done)
 	l.dev.net.mu.Lock()
 	defer l.dev.net.mu.Unlock()
 	l.dev.link = nil

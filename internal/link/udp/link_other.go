@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 )
@@ -24,16 +22,11 @@ type Link struct {
 	rx   *net.UDPConn
 	tx   [sendSockets]*net.UDPConn
 
-	closed atomic.Bool
-	done   chan struct{}
+	*link.Waiter
 	reader sync.WaitGroup
-	woken  atomic.Bool
-	signal chan struct{} // cap 1: look again
-	timer  *time.Timer   // Wait's
 
-	available atomic.Bool // something is in queue
-	mu        sync.Mutex
-	queue     queue
+	mu    sync.Mutex
+	queue queue
 }
 
 var _ link.Link = (*Link)(nil)
@@ -50,8 +43,7 @@ func Refused() []link.Refusal { return nil }
 func openLink(addr netip.Addr, index int) (link.Link, error) {
 	l := &Link{
 		addr:   netip.AddrPortFrom(addr, link.Port),
-		done:   make(chan struct{}),
-		signal: make(chan struct{}, 1),
+		Waiter: link.NewWaiter(),
 	}
 	if addr.Is6() { // addr may be global, and a peer's link-local
 		ifi, err := net.InterfaceByIndex(index)
@@ -110,7 +102,7 @@ func (l *Link) read() {
 	for {
 		n, src, err := l.rx.ReadFromUDPAddrPort(buf)
 		switch {
-		case l.closed.Load() || errors.Is(err, net.ErrClosed):
+		case l.Closed() || errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
 			continue // for example an ICMP error, which Windows reports here
@@ -123,16 +115,8 @@ func (l *Link) read() {
 		if !l.queue.push(src, buf[:n]) {
 			l.receiveDrops.Add(1)
 		}
-		l.available.Store(true)
+		l.Fill(true)
 		l.mu.Unlock()
-		l.look()
-	}
-}
-
-func (l *Link) look() {
-	select {
-	case l.signal <- struct{}{}:
-	default:
 	}
 }
 
@@ -144,7 +128,7 @@ func (l *Link) MaxTrain() int { return 1 }
 
 // Send implements link.Link. It ignores the traffic class.
 func (l *Link) Send(batch []link.Datagram) error {
-	if l.closed.Load() {
+	if l.Closed() {
 		return link.ErrClosed
 	}
 	for i := range batch {
@@ -180,15 +164,15 @@ func (l *Link) Send(batch []link.Datagram) error {
 
 // Recv implements link.Link.
 func (l *Link) Recv(batch []link.Datagram) (int, error) {
-	if l.closed.Load() {
+	if l.Closed() {
 		return 0, link.ErrClosed
 	}
-	if !l.available.Load() {
+	if !l.Filled() {
 		return 0, nil
 	}
 	l.mu.Lock()
 	n := l.queue.pop(batch, l.addr)
-	l.available.Store(l.queue.count > l.queue.lent)
+	l.Fill(l.queue.count > l.queue.lent)
 	l.mu.Unlock()
 	for i := range n {
 		l.receivedBytes.Add(uint64(len(batch[i].Payload)))
@@ -197,44 +181,11 @@ func (l *Link) Recv(batch []link.Datagram) (int, error) {
 	return n, nil
 }
 
-// Wait implements link.Link.
-func (l *Link) Wait(d time.Duration) error {
-	var expired <-chan time.Time
-	if d >= 0 {
-		if l.timer == nil {
-			l.timer = time.NewTimer(d)
-		} else {
-			l.timer.Reset(d)
-		}
-		defer l.timer.Stop()
-		expired = l.timer.C
-	}
-	for !l.closed.Load() {
-		if l.woken.Swap(false) || l.available.Load() {
-			return nil
-		}
-		select {
-		case <-l.signal:
-		case <-expired:
-			return nil
-		case <-l.done:
-		}
-	}
-	return link.ErrClosed
-}
-
-// Wake implements link.Link.
-func (l *Link) Wake() {
-	l.woken.Store(true)
-	l.look()
-}
-
 // Close implements link.Link.
 func (l *Link) Close() error {
-	if l.closed.Swap(true) {
-		return link.ErrClosed
+	if err := l.Shut(); err != nil {
+		return err
 	}
-	close(l.done)
 	l.closeSockets()
 	l.reader.Wait()
 	return nil
