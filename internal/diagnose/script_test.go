@@ -84,6 +84,14 @@ func (s *script) ba(w wire.Packet) int {
 	return s.put(s.bytes(s.b, s.a, w), 0)
 }
 
+// damaged sends a packet as ab does, of which a bit is wrong.
+func (s *script) damaged(w wire.Packet) {
+	w.DestQP = orQP(w.DestQP, qpB)
+	b := s.bytes(s.a, s.b, w)
+	b[70] ^= 4
+	s.put(b, 0)
+}
+
 // train sends packets from a to b in one datagram.
 func (s *script) train(packets ...wire.Packet) {
 	var all []byte

@@ -357,20 +357,12 @@ var scripts = append(iwarpScripts, []conversation{
 	}, nil, []string{"ICRC-ID"}},
 	{"a damaged packet", func(s *script) {
 		s.good(0, 3)
-		w := write(3, wire.RCRDMAWriteOnly, 64)
-		w.DestQP = qpB
-		b := s.bytes(s.a, s.b, w)
-		b[70] ^= 4
-		s.put(b, 0)
+		s.damaged(write(3, wire.RCRDMAWriteOnly, 64))
 		s.good(4, 1)
 	}, []string{"ICRC-BAD"}, nil},
 	{"a damaged packet, repeated after a timeout", func(s *script) {
 		s.good(0, 3)
-		w := write(3, wire.RCRDMAWriteOnly, 64)
-		w.DestQP = qpB
-		b := s.bytes(s.a, s.b, w)
-		b[70] ^= 4
-		s.put(b, 0)
+		s.damaged(write(3, wire.RCRDMAWriteOnly, 64))
 		s.now += 20 * time.Millisecond
 		s.good(3, 2)
 	}, []string{"ICRC-BAD"}, nil},
