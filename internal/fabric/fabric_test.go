@@ -469,6 +469,27 @@ func FuzzCable(f *testing.F) {
 	})
 }
 
+// With 128 LIDs for each port a subnet has room for 383 ports. Others stay out of service.
+func TestLIDsRunOut(t *testing.T) {
+	const ports = 400
+	f := New()
+	m := f.Adapter("manager").Manager(0, 7).m
+	for i := range uint64(ports) {
+		m.subnet.nodes = append(m.subnet.nodes, &found{guid: 1000 + i, portGUID: 1000 + i, num: 1, ports: []*wire.PortInfo{nil, {}}, links: map[uint8]far{}})
+	}
+	m.number()
+	lids := map[uint16]bool{}
+	for _, lid := range m.lids {
+		if lid >= wire.MulticastLID || lid%128 != 0 || lids[lid] {
+			t.Errorf("LID %#x, want one of unicast, divisible by 128, and each once", lid)
+		}
+		lids[lid] = true
+	}
+	if want := wire.MulticastLID/128 - 1; len(lids) != want {
+		t.Errorf("%d ports have LIDs, want %d", len(lids), want)
+	}
+}
+
 // tshark takes the packets of the bring-up, of subnet administration and of data for what they are.
 func TestTshark(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")

@@ -232,7 +232,9 @@ func (m *manager) number() {
 				continue
 			}
 			if pass == 1 {
-				for lid = width; !m.free(lid, width); lid += width {
+				if lid = m.unused(width); lid == 0 { // the port stays out of service
+					delete(m.lids, e.guid)
+					continue
 				}
 			}
 			m.lids[e.guid] = lid
@@ -241,6 +243,16 @@ func (m *manager) number() {
 			}
 		}
 	}
+}
+
+// unused returns the first of so many LIDs that no port has, or 0.
+func (m *manager) unused(width uint16) uint16 {
+	for lid := width; lid < wire.MulticastLID; lid += width {
+		if m.free(lid, width) {
+			return lid
+		}
+	}
+	return 0
 }
 
 func (m *manager) free(lid, width uint16) bool {
@@ -267,7 +279,9 @@ func (m *manager) activate(took bool) {
 				}
 				want.Prefix, want.SubnetTimeout, want.MTU = m.prefix, lifetime, maxMTU
 				if !n.isSwitch || num == 0 {
-					want.LID = m.lids[n.portGUID]
+					if want.LID = m.lids[n.portGUID]; want.LID == 0 {
+						continue
+					}
 				}
 				if !n.isSwitch {
 					want.LMC = m.lmc

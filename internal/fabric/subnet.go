@@ -172,8 +172,8 @@ func (m *manager) program() {
 		}
 	}
 	for _, e := range s.ends() {
-		if e.at.node == nil || !e.at.node.isSwitch {
-			continue // a cable between two channel adapters
+		if e.at.node == nil || !e.at.node.isSwitch || m.lids[e.guid] == 0 {
+			continue // a cable between two channel adapters, or more ports than LIDs
 		}
 		dist := s.hops(e.at.node)
 		width := uint16(1)
