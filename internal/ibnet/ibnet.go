@@ -4,9 +4,7 @@ package ibnet
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -53,19 +51,15 @@ func (n *Net) settle() {
 	for again := true; again; {
 		again = false
 		n.fabric.Settle()
-		var anew []*Netdev
 		n.fabric.Touched(func(p *fabric.Port) {
 			d := n.devs[p]
-			if d != nil && d.look() {
-				anew = append(anew, d)
+			if d != nil {
+				d.look()
 			}
 			if d == nil || d.link == nil {
 				again = discard(p) || again
 			}
 		})
-		for _, d := range anew {
-			again = d.rejoin() || again
-		}
 	}
 }
 
@@ -88,15 +82,9 @@ type Netdev struct {
 	// Guarded by net.mu.
 	link    *Link
 	last    fabric.State
-	groups  map[netip.Addr]membership
+	groups  map[netip.Addr]int
 	changed chan struct{}
 	closed  bool
-}
-
-// membership is in a group.
-type membership struct {
-	users int // calls of Join without one of Leave
-	lid   uint16
 }
 
 var _ link.IBNetdev = (*Netdev)(nil)
@@ -105,22 +93,20 @@ var _ link.IBNetdev = (*Netdev)(nil)
 func (n *Net) Netdev(name string, p *fabric.Port) *Netdev {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	d := &Netdev{net: n, port: p, name: name, index: len(n.devs) + 1, last: p.State(), groups: map[netip.Addr]membership{}, changed: make(chan struct{}, 1)}
+	d := &Netdev{net: n, port: p, name: name, index: len(n.devs) + 1, last: p.State(), groups: map[netip.Addr]int{}, changed: make(chan struct{}, 1)}
 	n.devs[p] = d
 	return d
 }
 
-// look takes note of what has happened to the port. It reports whether the subnet manager asks clients to register anew.
-// The caller holds net.mu.
-func (d *Netdev) look() (anew bool) {
+// look takes note of what has happened to the port. The caller holds net.mu.
+func (d *Netdev) look() {
 	if d.link != nil && d.port.Pending() > 0 {
 		d.link.Fill(true)
 	}
 	s := d.port.State()
 	if same(&s, &d.last) {
-		return false
+		return
 	}
-	anew = s.Reregister != d.last.Reregister
 	d.last = s
 	if !d.closed {
 		select {
@@ -128,16 +114,6 @@ func (d *Netdev) look() (anew bool) {
 		default:
 		}
 	}
-	return anew
-}
-
-// rejoin joins the groups of the port anew, with a subnet manager that may know of none. It reports whether there are any.
-// The caller holds net.mu.
-func (d *Netdev) rejoin() bool {
-	for _, group := range slices.SortedFunc(maps.Keys(d.groups), netip.Addr.Compare) { // so that simulations replay
-		_, _ = d.port.Join(group.As16(), d.groups[group].lid) // a manager that does not answer has a successor, which asks again
-	}
-	return len(d.groups) > 0
 }
 
 func same(a, b *fabric.State) bool { return fmt.Sprint(*a) == fmt.Sprint(*b) }
@@ -187,7 +163,7 @@ func (d *Netdev) Join(group netip.Addr, lid uint16) (uint16, error) {
 	if err != nil {
 		return 0, fmt.Errorf("join multicast group %v on %s: %w", group, d.name, err)
 	}
-	d.groups[group] = membership{d.groups[group].users + 1, r.MLID}
+	d.groups[group]++
 	return r.MLID, nil
 }
 
@@ -195,13 +171,12 @@ func (d *Netdev) Join(group netip.Addr, lid uint16) (uint16, error) {
 func (d *Netdev) Leave(group netip.Addr) error {
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
-	m, ok := d.groups[group]
-	switch m.users--; {
-	case !ok:
-		return link.GroupError("leave", d.addr(), group, link.ErrNotJoined)
-	case m.users > 0:
-		d.groups[group] = m
+	switch d.groups[group]--; {
+	case d.groups[group] > 0:
 		return nil
+	case d.groups[group] < 0:
+		delete(d.groups, group)
+		return link.GroupError("leave", d.addr(), group, link.ErrNotJoined)
 	}
 	delete(d.groups, group)
 	err := d.port.Leave(group.As16())

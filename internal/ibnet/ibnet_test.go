@@ -239,34 +239,3 @@ func TestCloseUnread(t *testing.T) {
 		t.Errorf("behind packets for the closed link come %d to another port, %v; want 1", n, err)
 	}
 }
-
-// Members of a group stay members when another subnet manager takes over, which knows of no groups.
-func TestGroupHandover(t *testing.T) {
-	n, devs := subnet(t, 3)
-	from, member := devs[1], devs[2]
-	x, y := open(t, from), open(t, member)
-	group := netip.MustParseAddr("ff12::5")
-	lid, err := member.Join(group, 0xc009)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 2 {
-		d := datagram(t, from, member, true)
-		d.Dst = netip.AddrPortFrom(group, lid)
-		if err := x.Send([]link.Datagram{d}); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := y.Recv(make([]link.Datagram, 2)); got != 1 || err != nil {
-			t.Errorf("manager %d: %d datagrams, %v; want 1", i, got, err)
-		}
-		if i == 0 {
-			n.Do(func(f *fabric.Fabric) {
-				from.port.Manager(1, 0)
-				f.Poll()
-			})
-		}
-	}
-	if err := member.Leave(group); err != nil {
-		t.Errorf("leave: %v", err)
-	}
-}
