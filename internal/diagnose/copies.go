@@ -196,7 +196,7 @@ func (a *Analyzer) arrived(h *hosts, p *capture.Packet, e *copied) {
 }
 
 // isAck reports whether a packet is an acknowledgement alone. Receivers send some twice.
-func isAck(o wire.Opcode) bool { return o == wire.RCAcknowledge || o == wire.RCAckRanges }
+func isAck(o wire.Opcode) bool { return o&^wire.XRC == wire.RCAcknowledge || o == wire.RCAckRanges }
 
 // sameSending reports whether a packet with the same bytes as an earlier one is a copy, and not a repeat.
 func (a *Analyzer) sameSending(h *hosts, p *capture.Packet, bth *wire.BTH, e *copied) bool {

@@ -136,6 +136,7 @@ type sent struct {
 	va      uint64
 	rkey    uint32
 	length  uint32
+	srqn    uint32 // of XRC
 }
 
 // A fill is a packet that came after it was missed.
@@ -184,6 +185,11 @@ func (f *flow) where(n *names) string {
 // filter is a display filter for the flow's packets.
 func (f *flow) filter(n *names) string {
 	return and(n.filterHosts(f.kind, f.key.src, f.key.dst), fmt.Sprintf("infiniband.bth.destqp == %#x", f.key.qpn))
+}
+
+// acknowledged reports whether the flow's requests are acknowledged.
+func (f *flow) acknowledged() bool {
+	return f.service == wire.ServiceRC || f.service == wire.ServiceXRC
 }
 
 // both is a display filter for the packets of both directions.

@@ -40,7 +40,7 @@ func (a *Analyzer) finish(f *flow) {
 	if f.answers > 0 {
 		f.hosts.answered = true
 	}
-	if f.service != wire.ServiceRC && f.service != wire.ServiceXRC {
+	if !f.acknowledged() {
 		return
 	}
 	a.settle(f)
@@ -243,7 +243,7 @@ func (a *Analyzer) oneWay() {
 		silent, asks := false, false
 		for _, f := range h.flows {
 			silent = silent || f.places[rcSilent] != nil || f.places[mtuBlackhole] != nil
-			asks = asks || (f.service == wire.ServiceRC || f.service == wire.ServiceXRC) && (f.requests > 0 && f.reqAckAsked || f.responses > 0)
+			asks = asks || f.acknowledged() && (f.requests > 0 && f.reqAckAsked || f.responses > 0)
 		}
 		if silent || !asks {
 			continue

@@ -14,7 +14,7 @@ const (
 	burst = 8 // packets: losses that are closer are of one burst
 )
 
-// reliable takes a packet of the RC and XRC services.
+// reliable takes a packet of the RC or the XRC service.
 func (a *Analyzer) reliable(f *flow, p *capture.Packet, w *wire.Packet) {
 	switch {
 	case w.Opcode == wire.RCHello:
@@ -71,6 +71,9 @@ func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
 	sequential := psn == f.prev.Add(1)
 	f.prev = psn.Add(span - 1)
 	e := sent{psn: psn, op: w.Opcode, asks: f.reqAckAsked, valid: true, frame: p.Frame.Number, payload: n, at: p.Frame.Time, tries: 1, cut: headersCut(p)}
+	if w.Opcode.Headers()&wire.HeaderXRCETH != 0 {
+		e.srqn = w.XRCETH.SRQN
+	}
 	switch set := w.Opcode.Headers(); {
 	case set&wire.HeaderRETH != 0:
 		e.va, e.rkey, e.length = w.RETH.VA, w.RETH.RKey, w.RETH.Length

@@ -357,7 +357,7 @@ func (a *Analyzer) invalid(on *flow, p *capture.Packet, e, first *sent, op strin
 		more = []string{"Is the message longer than the receive that it met? Is the path MTU the same at both ends?"}
 	}
 	if e.op.Service() == wire.ServiceXRC {
-		more = append(more, "Is the XRC SRQ of the request (its XRCETH has the number) in the XRC domain of the queue pair?")
+		more = append(more, words("Has the domain of the responder's target an XRC SRQ %#x? The request names it.", e.srqn))
 	}
 	x.Remedy = append(append([]string(nil), rules[nakInvalid].remedy...), more...)
 }

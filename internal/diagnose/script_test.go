@@ -23,6 +23,7 @@ type script struct {
 	class  uint8
 	pKey   uint16
 	forge  netip.Addr // the source address that the ICRC is made for, if another one
+	xrc    bool       // packets of RC are of XRC
 	psn    map[uint32]wire.PSN
 	sent   [2]uint32 // bytes of TCP from a, and from b
 }
@@ -58,6 +59,10 @@ func ipv4(src, dst netip.Addr, class, protocol uint8, id uint16, n int) []byte {
 func (s *script) bytes(src, dst netip.Addr, w wire.Packet) []byte {
 	if w.PKey == 0 {
 		w.PKey = s.pKey
+	}
+	if s.xrc && w.Opcode.Service() == wire.ServiceRC && (w.Opcode | wire.XRC).Valid() {
+		w.Opcode |= wire.XRC
+		w.XRCETH.SRQN = 0x123456
 	}
 	s.id++
 	datagram := w.AppendTo(nil)

@@ -605,8 +605,34 @@ var scripts = append(iwarpScripts, []conversation{
 
 // Each conversation gives exactly its findings, and its notes.
 func TestScripts(t *testing.T) {
-	for _, tt := range scripts {
+	testScripts(t, newScript)
+}
+
+// The same conversations over XRC have the same findings.
+func TestScriptsXRC(t *testing.T) {
+	testScripts(t, func() *script {
 		s := newScript()
+		s.xrc = true
+		return s
+	})
+}
+
+// A NAK for an invalid request does not say that the domain has no such SRQ: the remedy asks, with its number.
+func TestUnknownSRQ(t *testing.T) {
+	s := newScript()
+	s.xrc = true
+	s.good(0, 3)
+	s.ab(write(3, wire.RCRDMAWriteOnly, 64))
+	s.ba(answer(3, wire.SyndromeNAK(wire.NAKInvalidRequest)))
+	r := s.report(diagnose.Options{})
+	if len(r.Findings) != 1 || !strings.Contains(strings.Join(r.Findings[0].Remedy, "\n"), "an XRC SRQ 0x123456?") {
+		t.Errorf("got %+v, want NAK-INVALID, and a remedy that names the SRQ", r.Findings)
+	}
+}
+
+func testScripts(t *testing.T, begin func() *script) {
+	for _, tt := range scripts {
+		s := begin()
 		tt.play(s)
 		r := s.report(diagnose.Options{})
 		got, notes := idsOf(r.Findings), idsOf(r.Notes)

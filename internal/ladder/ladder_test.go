@@ -331,6 +331,23 @@ func TestReadTakesPSNs(t *testing.T) {
 		"6 A>B 1×SEND_ONLY 4-4")
 }
 
+// A READ of XRC does too, and an addition is one.
+func TestXRC(t *testing.T) {
+	c := newTape()
+	xrc := func(p wire.Packet) wire.Packet {
+		p.Opcode |= wire.XRC
+		p.XRCETH.SRQN = 0x123456
+		return p
+	}
+	c.add(0, addrA, addrB, xrc(wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAReadRequest, DestQP: qpB, PSN: 0}, RETH: wire.RETH{Length: 1000}}))
+	c.add(9*us, addrA, addrB, xrc(wire.Packet{BTH: wire.BTH{Opcode: wire.RCFetchAdd, DestQP: qpB, PSN: 4}, AtomicETH: wire.AtomicETH{SwapAdd: 7}}))
+	l := draw(t, ladder.Options{}, c)
+	check(t, l, "1 A>B 1×XRC RDMA_READ_REQUEST 0-0", "2 A>B 1×XRC FETCH_ADD 4-4")
+	if want := "to SRQ 0x123456, add 7, at 0x0, rkey 0x00000000"; l.Rows[1].Fields != want {
+		t.Errorf("got the fields %q, want %q", l.Rows[1].Fields, want)
+	}
+}
+
 func TestRunsAndFilters(t *testing.T) {
 	c := newTape()
 	c.add(0, addrA, addrB, write(wire.RCRDMAWriteFirst, 5, 128*256))

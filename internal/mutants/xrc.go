@@ -42,4 +42,10 @@ var xrcMutants = []mutant{
 		"	if q.cfg.opcodes == wire.XRC {\n		may = append", "	if false {\n		may = append", "./internal/transport", "TestXRCRefused"},
 	{"a target's error speaks of RC", transport + "xrc.go",
 		"no such SRQ\", s.qp.opcode(p)", "no such SRQ\", p.Opcode", "./internal/transport", "TestXRCRefused"},
+	{"diagnose knows no losses of XRC", "internal/diagnose/analyzer.go",
+		"	case wire.ServiceRC, wire.ServiceXRC, wire.ServiceOwn:\n", "	case wire.ServiceRC, wire.ServiceOwn:\n", "./internal/diagnose", "TestScriptsXRC"},
+	{"diagnose judges no flow of XRC", "internal/diagnose/flow.go",
+		"f.service == wire.ServiceRC || f.service == wire.ServiceXRC", "f.service == wire.ServiceRC", "./internal/diagnose", "TestScriptsXRC"},
+	{"see takes a READ of XRC for one packet", "internal/ladder/follow.go",
+		"	if r.Opcode.IsRead() && r.message > 0 {", "	if r.Opcode == wire.RCRDMAReadRequest && r.message > 0 {", "./internal/ladder", "TestXRC"},
 }
