@@ -67,6 +67,8 @@ type SRQInfo struct {
 	Name string
 	PD   string
 	SRQAttr
+	Num SRQN   // of an XRC SRQ: the number that peers send to; else 0
+	CQ  string // of an XRC SRQ: where its receives complete; else empty
 }
 
 // CMID is an ID of the connection manager: a connection, a lookup of a UD service, or a port that
@@ -98,7 +100,11 @@ func (d *Device) Resources() (Resources, error) {
 		}
 		for srq, s := range dependents[SRQ](&pd.object) {
 			attr, _ := s.p.Query() // of a queue that was closed meanwhile nothing is known
-			r.SRQ = append(r.SRQ, SRQInfo{srq, name, attr})
+			i := SRQInfo{Name: srq, PD: name, SRQAttr: attr, Num: s.num}
+			if s.cq != nil {
+				i.CQ = s.cq.name
+			}
+			r.SRQ = append(r.SRQ, i)
 		}
 		for range dependents[AH](&pd.object) {
 			r.AH++

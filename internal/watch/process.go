@@ -97,6 +97,8 @@ type SRQ struct {
 	MaxWR  int    `json:"max_wr"`
 	MaxSGE int    `json:"max_sge"`
 	PD     string `json:"pd"`
+	SRQN   uint32 `json:"srqn,omitempty"` // of XRC
+	CQ     string `json:"cq,omitempty"`   // of XRC
 }
 
 // CMID is an ID of the connection manager.
@@ -215,6 +217,7 @@ func (d *Device) rename(suffix string) {
 	for i := range d.SRQ {
 		name(&d.SRQ[i].Name)
 		name(&d.SRQ[i].PD)
+		name(&d.SRQ[i].CQ)
 	}
 }
 
@@ -258,7 +261,7 @@ func (d *Device) list(r *verbs.Resources) {
 		d.MW = append(d.MW, MW{uint32(m.RKey), m.Type.String(), m.PD})
 	}
 	for _, s := range first(r.SRQ, maxObjects) {
-		d.SRQ = append(d.SRQ, SRQ{s.Name, s.MaxWR, s.MaxSGE, s.PD})
+		d.SRQ = append(d.SRQ, SRQ{s.Name, s.MaxWR, s.MaxSGE, s.PD, uint32(s.Num), s.CQ})
 	}
 	for _, c := range first(r.CMID, maxObjects) {
 		id := CMID{QPN: uint32(c.QPN), State: c.State, Local: c.Local.String()}

@@ -39,3 +39,55 @@ func TestXRCDOfAnotherOpen(t *testing.T) {
 		t.Errorf("another Open: got %v, %v; want ErrNotFound, and what to do", x, err)
 	}
 }
+
+// The list of a device's objects has the number and the CQ of an XRC SRQ, and neither of another.
+func TestXRCResources(t *testing.T) {
+	dev, err := verbs.Open("soft_lo@127.0.88.41")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	pd, err := dev.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pd.Close()
+	cq, err := dev.CreateCQ(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cq.Close()
+	domain, err := dev.OpenXRCD(verbs.XRCDAttr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer domain.Close()
+	xrc, err := domain.CreateSRQ(pd, cq, verbs.SRQAttr{MaxWR: 3, MaxSGE: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer xrc.Close()
+	plain, err := pd.CreateSRQ(verbs.SRQAttr{MaxWR: 3, MaxSGE: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	r, err := dev.Resources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.SRQ) != 2 || len(r.CQ) != 1 {
+		t.Fatalf("got %d SRQs and %d CQs, want 2 and 1", len(r.SRQ), len(r.CQ))
+	}
+	var found verbs.SRQInfo
+	for _, i := range r.SRQ {
+		if i.Num == xrc.Num() {
+			found = i
+		} else if i.Num != 0 || i.CQ != "" {
+			t.Errorf("got %+v, want no number and no CQ", i)
+		}
+	}
+	if found.CQ != r.CQ[0].Name {
+		t.Errorf("got %+v, want an SRQ of the number %v with the CQ %q", r.SRQ, xrc.Num(), r.CQ[0].Name)
+	}
+}

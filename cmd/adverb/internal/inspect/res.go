@@ -73,9 +73,13 @@ var kinds = []kind{
 		}
 		return rows
 	}},
-	{"srq", []string{"SRQ", "MAX-WR", "MAX-SGE", "PD"}, func(d *watch.Device) (rows [][]string) {
+	{"srq", []string{"SRQ", "MAX-WR", "MAX-SGE", "PD", "SRQN", "CQ"}, func(d *watch.Device) (rows [][]string) {
 		for _, s := range d.SRQ {
-			rows = append(rows, []string{s.Name, strconv.Itoa(s.MaxWR), strconv.Itoa(s.MaxSGE), s.PD})
+			n := "-"
+			if s.SRQN != 0 { // of XRC
+				n = fmt.Sprintf("0x%06x", s.SRQN)
+			}
+			rows = append(rows, []string{s.Name, strconv.Itoa(s.MaxWR), strconv.Itoa(s.MaxSGE), s.PD, n, orDash(s.CQ)})
 		}
 		return rows
 	}},
