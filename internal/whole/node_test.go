@@ -52,6 +52,9 @@ type node struct {
 	shared *sharedRecvs
 	agent  *agent
 	ud     *udEnd
+	xrc    *xrcHub
+
+	xrcLinks []*xrcLink // from the node
 
 	tickAt  time.Duration // of the program's next turn
 	idle    time.Duration // how long the program waits if there is nothing to do
@@ -98,6 +101,10 @@ func (n *node) boot() {
 	}
 	if p.UD {
 		n.drawUD()
+	}
+	n.xrcLinks = nil
+	if p.XRC {
+		n.xrc = newXRCHub(n)
 	}
 	n.tickAt, n.idle = w.now(), time.Microsecond
 	w.logf("%v boots", n)
@@ -170,6 +177,12 @@ func (n *node) program() (did bool) {
 	}
 	if n.ud != nil {
 		did = n.ud.act() || did
+	}
+	if n.xrc != nil {
+		did = n.xrc.act() || did
+	}
+	for _, l := range n.xrcLinks {
+		did = l.act() || did
 	}
 	return did
 }
@@ -271,6 +284,9 @@ func (n *node) crash(d time.Duration) {
 	for _, c := range n.w.conns {
 		c.crashed(n)
 	}
+	for _, l := range n.w.xrcLinks {
+		l.crashed(n)
+	}
 	n.life++
 	n.w.in(d, n.boot)
 }
@@ -282,7 +298,7 @@ func (n *node) drop() {
 	}
 	n.countLink()
 	n.dev, n.paused, n.gathers = nil, false, false
-	n.agent, n.ud, n.shared = nil, nil, nil
+	n.agent, n.ud, n.shared, n.xrc = nil, nil, nil, nil
 	n.hca.Close()
 	for _, mr := range n.allocs {
 		mr.Close()
@@ -332,6 +348,9 @@ func (n *node) close() {
 	}
 	if n.shared != nil {
 		n.shared.close()
+	}
+	if n.xrc != nil {
+		n.xrc.close()
 	}
 	n.words.close()
 	n.cq.close()

@@ -56,6 +56,7 @@ type plan struct {
 	Ways    int  // between some nodes, of which switches choose one
 	Holes   int  // nodes lose packets from a port, for a while
 	Dead    bool // nodes lose packets from one of the ports, always
+	XRC     bool // some initiators send to SRQs that targets share
 }
 
 // draw makes the plan of a seed.
@@ -90,6 +91,7 @@ func draw(seed uint64) plan {
 		Spray:  rand.New(rand.NewPCG(seed, 0x5b7a)).IntN(3) == 0,
 		Pace:   rand.New(rand.NewPCG(seed, 0x9ace)).IntN(3) == 0,
 		Dead:   rand.New(rand.NewPCG(seed, 0xdead)).IntN(8) == 0,
+		XRC:    rand.New(rand.NewPCG(seed, 0x8cc)).IntN(3) == 0,
 	}
 	if maybe(4) { // calm: nothing may fail, or wait for a timeout
 		p.Queue = 0
@@ -181,7 +183,7 @@ func (p plan) simpler() []plan {
 		func(q *plan) *bool { return &q.Notify }, func(q *plan) *bool { return &q.Rereg },
 		func(q *plan) *bool { return &q.Route }, func(q *plan) *bool { return &q.Bare },
 		func(q *plan) *bool { return &q.Spray }, func(q *plan) *bool { return &q.Pace },
-		func(q *plan) *bool { return &q.Dead },
+		func(q *plan) *bool { return &q.Dead }, func(q *plan) *bool { return &q.XRC },
 	} {
 		add(func(q *plan) { *b(q) = false })
 	}

@@ -33,6 +33,8 @@ type world struct {
 	seq   int
 	steps int
 
+	xrcLinks []*xrcLink
+
 	datagrams []*datagram // UD
 	forgedUD  []*datagram // of the hostile station
 	opCount   uint64
@@ -55,6 +57,7 @@ type totals struct {
 	Crashes, Pauses, Partitions, Flaps, Illegal, Failed, Conns, Virtual uint64
 	Held, Needless, Secured, Overruns, Rings, Rereg, Insider, Injected  uint64
 	Robbed, Sprayed, PathsLeft, Holed, Routed, Paced, CNPs, SecuredHeld uint64
+	XRC                                                                 uint64 // messages
 }
 
 func (t *totals) add(o *totals) {
@@ -97,6 +100,7 @@ func (t *totals) add(o *totals) {
 	t.Paced += o.Paced
 	t.CNPs += o.CNPs
 	t.SecuredHeld += o.SecuredHeld
+	t.XRC += o.XRC
 }
 
 // events are datagrams out and in, forged ones included, and work requests with their completions.
@@ -199,6 +203,11 @@ func simulate(p plan, trace, capture io.Writer) (w *world, err error) {
 	for i := range p.Conns {
 		w.conns = append(w.conns, newConn(w, i))
 	}
+	if p.XRC {
+		for i := range 1 + p.Conns/2 {
+			w.xrcLinks = append(w.xrcLinks, newXRCLink(w, i))
+		}
+	}
 	w.lay()
 	w.trouble()
 	w.dig()
@@ -219,6 +228,11 @@ func (w *world) middleware() (list []link.Middleware) {
 func (w *world) quiet() bool {
 	for _, c := range w.conns {
 		if !c.over {
+			return false
+		}
+	}
+	for _, l := range w.xrcLinks {
+		if !l.over {
 			return false
 		}
 	}
