@@ -398,7 +398,8 @@ func TestPartitions(t *testing.T) {
 	f.Poll()
 	f.Settle()
 	for i, h := range f.hosts {
-		if got, want := slices.Contains(h.State().PKeys, 0x8001), i < 2; got != want {
+		s := h.State()
+		if got, want := slices.Contains(s.PKeys[:], 0x8001), i < 2; got != want {
 			t.Errorf("host %d is in the partition: %v, want %v", i, got, want)
 		}
 	}

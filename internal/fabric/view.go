@@ -17,9 +17,9 @@ type State struct {
 	VLs              uint8 // code
 	CapMask          uint32
 	GID              [16]byte
-	PKeys            []uint16 // all entries of the table; 0 is a free one
-	Reregister       uint64   // how often the manager has asked clients to register anew
-	SMChanges        uint64   // how often the manager has changed
+	PKeys            [pkeyCap]uint16 // all entries of the table; 0 is a free one
+	Reregister       uint64          // how often the manager has asked clients to register anew
+	SMChanges        uint64          // how often the manager has changed
 }
 
 // State returns the port's state.
@@ -28,6 +28,6 @@ func (p *Port) State() State {
 	return State{
 		Name: p.node.name, NodeGUID: p.node.guid, GUID: p.guid, State: i.State, PhysState: i.PhysState, LID: i.LID, SMLID: i.SMLID, LMC: i.LMC, SMSL: i.SMSL,
 		MTU: i.MTU, MaxMTU: i.MTUCap, Width: i.Width, SpeedMbps: 100_000, SubnetTimeout: i.SubnetTimeout, VLs: i.VLCap, CapMask: i.CapMask, GID: p.GID(),
-		PKeys: append([]uint16(nil), p.pkeys[:]...), Reregister: p.rereg, SMChanges: p.smChanges,
+		PKeys: p.pkeys, Reregister: p.rereg, SMChanges: p.smChanges,
 	}
 }

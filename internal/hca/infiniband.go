@@ -2,8 +2,8 @@ package hca
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/peer"
@@ -83,7 +83,7 @@ func (d *Device) raiseIB(was, is *link.IBPort) {
 	}
 	raise(was.LID != is.LID || was.LMC != is.LMC, verbs.EventLIDChange)
 	raise(was.SMLID != is.SMLID || was.SMSL != is.SMSL, verbs.EventSMChange)
-	raise(fmt.Sprint(was.PKeys) != fmt.Sprint(is.PKeys), verbs.EventPKeyChange)
+	raise(!slices.Equal(was.PKeys, is.PKeys), verbs.EventPKeyChange)
 	raise(was.Reregistered != is.Reregistered, verbs.EventClientReregister)
 }
 

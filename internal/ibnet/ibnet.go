@@ -104,7 +104,7 @@ func (d *Netdev) look() {
 		d.link.Fill(true)
 	}
 	s := d.port.State()
-	if same(&s, &d.last) {
+	if s == d.last {
 		return
 	}
 	d.last = s
@@ -115,8 +115,6 @@ func (d *Netdev) look() {
 		}
 	}
 }
-
-func same(a, b *fabric.State) bool { return fmt.Sprint(*a) == fmt.Sprint(*b) }
 
 // Name implements link.Netdev.
 func (d *Netdev) Name() string { return d.name }
@@ -134,7 +132,7 @@ func (d *Netdev) State() (link.NetdevState, error) {
 		IB: &link.IBPort{
 			NodeGUID: s.NodeGUID, GUID: s.GUID, State: s.State, PhysState: s.PhysState, LID: s.LID, SMLID: s.SMLID, LMC: s.LMC, SMSL: s.SMSL,
 			MTU: s.MTU, MaxMTU: s.MaxMTU, Width: s.Width, Speed: speedEDR, SubnetTimeout: s.SubnetTimeout, MaxVL: s.VLs, CapMask: s.CapMask,
-			PKeys: s.PKeys, Reregistered: s.Reregister,
+			PKeys: s.PKeys[:], Reregistered: s.Reregister,
 		},
 	}, nil
 }

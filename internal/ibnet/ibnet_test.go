@@ -21,7 +21,7 @@ func pair(t *testing.T) (n *Net, a, b *Netdev) {
 }
 
 // subnet is ports at a switch, of which the first has the subnet manager.
-func subnet(t *testing.T, ports int) (n *Net, devs []*Netdev) {
+func subnet(t testing.TB, ports int) (n *Net, devs []*Netdev) {
 	t.Helper()
 	n = New(fabric.New())
 	list := make([]*fabric.Port, ports)
@@ -41,7 +41,7 @@ func subnet(t *testing.T, ports int) (n *Net, devs []*Netdev) {
 	return n, devs
 }
 
-func state(t *testing.T, d *Netdev) link.NetdevState {
+func state(t testing.TB, d *Netdev) link.NetdevState {
 	t.Helper()
 	s, err := d.State()
 	if err != nil {
@@ -50,7 +50,7 @@ func state(t *testing.T, d *Netdev) link.NetdevState {
 	return s
 }
 
-func open(t *testing.T, d *Netdev) link.Link {
+func open(t testing.TB, d *Netdev) link.Link {
 	t.Helper()
 	l, err := d.Open(state(t, d).Addrs[0])
 	if err != nil {
@@ -60,7 +60,7 @@ func open(t *testing.T, d *Netdev) link.Link {
 }
 
 // datagram is a packet from one port to another, with an ICRC that nobody here looks at.
-func datagram(t *testing.T, from, to *Netdev, grh bool) link.Datagram {
+func datagram(t testing.TB, from, to *Netdev, grh bool) link.Datagram {
 	a, b := state(t, from), state(t, to)
 	d := link.Datagram{Payload: make([]byte, wire.MinDatagramLen+8), FlowLabel: wire.LinkLabelOf(0x12345, 6), TrafficClass: 7}
 	src, dst := link.LIDAddr(a.IB.LID), link.LIDAddr(b.IB.LID)
