@@ -95,6 +95,30 @@ func (e *ends) post(op verbs.Opcode, n int) {
 	e.x.Send(verbs.SendWR{Op: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{e.src.SGE(0, n)}, Remote: e.dst.Remote(0)})
 }
 
+// flushable is a connection whose target region may be flushed, and whose QP allows it.
+func (w *world) flushable(allowed bool) ends {
+	const access = rdmatest.Access | verbs.AccessFlushGlobal
+	e := w.connect(rdmatest.Options{})
+	mr, err := e.y.PD.AllocMR(regionSize, access)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { mr.Close() })
+	e.dst = mr
+	if allowed {
+		if err := e.y.QP.Modify(&verbs.QPAttr{Access: access}, verbs.MaskAccessFlags); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return e
+}
+
+// flush flushes a part of the target region.
+func (e *ends) flush() {
+	e.x.Send(verbs.SendWR{Op: verbs.OpFlush, Flags: verbs.SendSignaled, Remote: e.dst.Remote(0), Flush: verbs.Flush{Length: 64, Placement: verbs.FlushGlobal}})
+	e.x.Done()
+}
+
 // traffic is WRITEs and READs, some of them long, one after the other.
 func (e *ends) traffic(rounds int) {
 	for range rounds {
@@ -145,6 +169,14 @@ var scenarios = []struct {
 		x.Close()
 		<-y.Disconnected()
 		synctest.Wait()
+	}},
+	{name: "nothing, with FLUSH and ATOMIC WRITE", run: func(w *world) {
+		e := w.flushable(true)
+		for range 3 {
+			e.flush()
+			e.post(verbs.OpAtomicWrite, 8)
+			e.x.Done()
+		}
 	}},
 	{name: "50 ms of delay", config: sim.Config{Delay: 50 * time.Millisecond}, run: func(w *world) {
 		e := w.connect(rdmatest.Options{Retry: verbs.Retry{Timeout: 18}})
@@ -254,6 +286,11 @@ var scenarios = []struct {
 		e.x.Send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{e.src.SGE(0, 8)}, Remote: remote})
 		e.x.Next()
 	}, want: map[string][]string{"": {"NAK-ACCESS"}}},
+	{name: "a FLUSH that the queue pair does not allow", run: func(w *world) {
+		e := w.flushable(false)
+		e.x.Send(verbs.SendWR{Op: verbs.OpFlush, Flags: verbs.SendSignaled, Remote: e.dst.Remote(0), Flush: verbs.Flush{Length: 64, Placement: verbs.FlushGlobal}})
+		e.x.Next()
+	}, want: map[string][]string{"": {"NAK-INVALID"}}},
 	{name: "a message longer than the receive", run: func(w *world) {
 		e := w.connect(rdmatest.Options{})
 		e.y.Recv(verbs.RecvWR{SGList: []verbs.SGE{e.dst.SGE(0, 8)}})

@@ -180,7 +180,7 @@ var lines = []struct {
 	{"a program", "ibv_query_device: Function not implemented", "errno 38 of ibv_query_port", nil},
 	{"a kernel module", "IB_WC_RNR_RETRY_EXC_ERR", "status 13", nil},
 	{"a switch", "PFC storm detected on Ethernet12", "setting: pfc", nil},
-	{"", "IBV_ACCESS_REMOTE_WRITE", "setting: qp_access_flags", nil}, {"", "ibv_fork_init failed", "setting: fork", nil}, {"", "XRC", "header: XRCETH", nil}, {"", "FLUSH", "opcode 0x1c", nil},
+	{"", "IBV_ACCESS_REMOTE_WRITE", "setting: qp_access_flags", nil}, {"", "ibv_fork_init failed", "setting: fork", nil}, {"", "XRC", "header: XRCETH", nil}, {"", "XRC SEND_ONLY", "opcode 0xa4", nil}, {"", "UD SEND_ONLY", "opcode 0x64", nil}, {"", "FLUSH", "opcode 0x1c", nil},
 
 	// counters, settings and states
 	{"rdma statistic", "link rocep8s0f0/1 out_of_sequence 44", "counter: out_of_sequence", nil},

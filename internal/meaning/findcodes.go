@@ -92,8 +92,22 @@ var asked = map[string]Kind{
 
 var askedForm = &pattern{text: `^([a-z][a-z_-]*?(?:[ -](?:timer|state|event|err|error|code|type))?)[\s:=#]+(?:code |err |error |number )?(-?(?:0x[0-9a-f]+|\d+))$`}
 
+// entryNamed returns the opcode that a text names in words: "XRC SEND_ONLY".
+func entryNamed(s string) *Entry {
+	opcodes := Of(KindOpcode)
+	for i := range opcodes {
+		if e := &opcodes[i]; strings.Contains(e.Name, " ") && lower(e.Name) == s {
+			return e
+		}
+	}
+	return nil
+}
+
 // findAsked finds the entry of a kind and a number: "vendor 0x81".
 func findAsked(t *text) []Finding {
+	if e := entryNamed(t.lower); e != nil {
+		return []Finding{{Entry: *e, By: t.raw, rank: rankAsked}}
+	}
 	m := askedForm.FindStringSubmatch(t.lower)
 	if m == nil {
 		return nil
