@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -50,13 +51,15 @@ func cmtimeTotal(ctx context.Context, t *testing.T, g *Guest, program string) (t
 	if len(steps) != 7 {
 		t.Fatalf("%s prints %d steps of 7:\n%s", program, len(steps), left.Stdout)
 	}
+	line := ""
 	for _, m := range steps {
 		ms, err := strconv.ParseFloat(m[2], 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%-20s %-14s %8.2f ms", program, m[1], ms)
+		line += fmt.Sprintf("  %s %.0f", m[1], ms)
 		total += ms
 	}
+	t.Logf("%s: ms:%s", program, line)
 	return total
 }
