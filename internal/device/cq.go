@@ -67,7 +67,9 @@ func (c *CQ) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.base.events.Drop(func(e verbs.AsyncEvent) bool { return e.CQ == c.user })
+	if c.user != nil { // else it is an XRC target's, and events of QPs have no CQ either
+		c.base.events.Drop(func(e verbs.AsyncEvent) bool { return e.CQ == c.user })
+	}
 	c.base.CQs.Add(-1)
 	return err
 }

@@ -1,11 +1,13 @@
 package soft
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -89,5 +91,47 @@ func TestXRCResources(t *testing.T) {
 	}
 	if found.CQ != r.CQ[0].Name {
 		t.Errorf("got %+v, want an SRQ of the number %v with the CQ %q", r.SRQ, xrc.Num(), r.CQ[0].Name)
+	}
+}
+
+// A target has a CQ of its own, which no program knows. Its end takes no events of others away.
+func TestXRCTargetCloseKeepsEvents(t *testing.T) {
+	dev, err := verbs.Open("soft_lo@127.0.88.41")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	pd, err := dev.AllocPD()
+	must(err)
+	defer pd.Close()
+	cq, err := dev.CreateCQ(4)
+	must(err)
+	defer cq.Close()
+	domain, err := dev.OpenXRCD(verbs.XRCDAttr{})
+	must(err)
+	defer domain.Close()
+	target, err := domain.CreateQP(verbs.QPInitAttr{})
+	must(err)
+	qp, err := pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}})
+	must(err)
+	defer qp.Close()
+	gid, err := dev.GID(1, 0)
+	must(err)
+	must(qp.Init(1, 0))
+	must(qp.RTR(verbs.Peer{QPN: qp.QPN(), GID: gid.GID}, verbs.Path{}))
+	must(qp.RTS(0, verbs.DefaultRetry))
+	// Nothing is posted, so the queue has drained and the event waits.
+	must(qp.Modify(&verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true}, verbs.MaskState|verbs.MaskEnSQDAsyncNotify))
+	must(target.Close())
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if ev, err := dev.NextEvent(ctx); err != nil || ev.Type != verbs.EventSQDrained || ev.QP != qp {
+		t.Errorf("got %+v, %v; want %v of the QP", ev, err, verbs.EventSQDrained)
 	}
 }
