@@ -223,6 +223,16 @@ func (w *Switch) Device() *verbs.Device {
 	return n.open(name, s.net.Netdev(name, p))
 }
 
+// Sent returns how many packets have left the switch, the subnet managers' among them.
+func (w *Switch) Sent() (n uint64) {
+	w.s.net.Do(func(*fabric.Fabric) {
+		for i := 1; i <= w.f.Ports(); i++ {
+			n += w.f.Port(i).Stats.Sent
+		}
+	})
+	return n
+}
+
 // Fail takes the switch out of order. Its packets are lost, and the ports at its cables go down. The subnet manager
 // finds other ways, where there are any.
 func (w *Switch) Fail() { w.s.net.Do(func(*fabric.Fabric) { w.f.Fail() }) }

@@ -302,6 +302,9 @@ func (p *Port) update() {
 	p.touch()
 	p.node.f.changes++
 	p.node.changed = true
+	if p.node.kind != wire.NodeCA {
+		p.node.kickWaiting() // packets that wait for the port are lost now
+	}
 	if p.node.kind == wire.NodeSwitch && !p.node.dead {
 		p.node.trap()
 	}

@@ -149,24 +149,31 @@ func TestRouterDiscards(t *testing.T) {
 	unknown := b.GID()
 	unknown[15]++
 	for name, p := range map[string][]byte{
-		"without a GRH":        packet(a, lid, 8, 1),
-		"of hop limit 1":       global(a, b.GID(), lid, 1, 8),
-		"of hop limit 0":       global(a, b.GID(), lid, 0, 8),
-		"to a link-local GID":  global(a, local, lid, 9, 8),
-		"to nobody":            global(a, unknown, lid, 9, 8),
-		"to an unknown subnet": global(a, [16]byte{0: 0xfe, 1: 0xc0, 7: 9, 15: 1}, lid, 9, 8),
-		"to a group":           global(a, [16]byte{0: 0xff, 1: 0x15, 15: 1}, lid, 9, 8),
+		"without a GRH":         packet(a, lid, 8, 1),
+		"of hop limit 1":        global(a, b.GID(), lid, 1, 8),
+		"of hop limit 0":        global(a, b.GID(), lid, 0, 8),
+		"to a link-local GID":   global(a, local, lid, 9, 8),
+		"to nobody":             global(a, unknown, lid, 9, 8),
+		"from a link-local GID": linkLocalSource(global(a, b.GID(), lid, 9, 8)),
+		"to an unknown subnet":  global(a, [16]byte{0: 0xfe, 1: 0xc0, 7: 9, 15: 1}, lid, 9, 8),
+		"to a group":            global(a, [16]byte{0: 0xff, 1: 0x15, 15: 1}, lid, 9, 8),
 	} {
 		if reach(p) {
 			t.Errorf("a router forwards a packet %s", name)
 		}
 	}
-	if n := out.Port(1).Stats.Discarded + out.Port(2).Stats.Discarded; n != 7 {
-		t.Errorf("the router counts %d packets that it discards, want 7", n)
+	if n := out.Port(1).Stats.Discarded + out.Port(2).Stats.Discarded; n != 8 {
+		t.Errorf("the router counts %d packets that it discards, want 8", n)
 	}
 	if !reach(global(a, b.GID(), lid, 2, 8)) {
 		t.Error("a router does not forward a packet of hop limit 2")
 	}
+}
+
+// linkLocalSource gives a packet a source in the link-local subnet.
+func linkLocalSource(p []byte) []byte {
+	binary.BigEndian.PutUint64(p[wire.LRHSize+8:], firstPrefix)
+	return p
 }
 
 // Of two routers the other is taken when one fails. A router loses packets whose LID nobody tells it.

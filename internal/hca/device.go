@@ -192,6 +192,9 @@ func (d *Device) Query() (verbs.DeviceAttr, error) {
 		verbs.DeviceMemMgtExtensions | verbs.DeviceMemWindowType2B | verbs.DeviceXRC
 	a := limits.Attr()
 	a.NodeGUID, a.SysImageGUID = d.port.guid(), d.port.guid()
+	if d.isIB {
+		caps |= verbs.DeviceAutoPathMig
+	}
 	a.DeviceCapFlags, a.DeviceCapFlagsEx = caps, verbs.DeviceCapFlagsEx(caps)|verbs.DeviceFlushGlobal|verbs.DeviceAtomicWrite
 	if mem.CanPersist() {
 		a.DeviceCapFlagsEx |= verbs.DeviceFlushPersistent

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/peer"
@@ -20,6 +21,7 @@ type ibWay struct {
 	src      netip.AddrPort
 	flow     wire.Flow
 	hopLimit uint8
+	alt      *path // of a QP: the alternate path, or nil
 }
 
 var _ verbs.ProviderMcastLID = (*qp)(nil)
@@ -130,6 +132,57 @@ func (q *qp) routeIB() {
 	if keys, i := q.dev.port.pkeys(), q.t.Attr().PKeyIndex; i >= 0 && i < len(keys) && keys[i] != wire.DefaultPKey {
 		q.out.pkey = keys[i]
 	}
+}
+
+// loadAlternate makes a path the alternate one of q. The port is the only one that there is.
+func (d *Device) loadAlternate(s *shard, attr *verbs.QPAttr) (*path, error) {
+	switch {
+	case !d.isIB:
+		return nil, verbs.Errorf(verbs.ErrUnsupported, "ALT_PATH: RoCE has no automatic path migration")
+	case attr.AltPort != 1:
+		return nil, verbs.Errorf(verbs.ErrInvalid, "ALT_PATH: alternate port %d: the device has port 1 alone", attr.AltPort)
+	}
+	if err := d.port.checkPKey(attr.AltPKeyIndex); err != nil {
+		return nil, err
+	}
+	p, err := d.resolve(s, &attr.AltAH, false)
+	return &p, err
+}
+
+// checkMigState returns why a program cannot set the state of path migration.
+func (q *qp) checkMigState(attr *verbs.QPAttr, loads bool) error {
+	switch {
+	case attr.PathMigState == verbs.MigMigrated:
+		return nil
+	case !q.dev.isIB:
+		return verbs.Errorf(verbs.ErrUnsupported, "PATH_MIG_STATE %d: RoCE has no automatic path migration, so it is always MigMigrated (0)", attr.PathMigState)
+	case attr.PathMigState == verbs.MigArmed:
+		return verbs.Errorf(verbs.ErrInvalid, "PATH_MIG_STATE 2: the device itself arms, when the peer wants to have it too: set MigRearm (1)")
+	case !loads && (q.out.ib == nil || q.out.ib.alt == nil):
+		return verbs.Errorf(verbs.ErrInvalid, "PATH_MIG_STATE 1: there is no alternate path to migrate to: set ALT_PATH too")
+	}
+	return nil
+}
+
+// takeAlternate sends by the alternate path, if the transport has migrated to it.
+func (q *qp) takeAlternate() {
+	if ib := q.out.ib; ib != nil && ib.alt != nil && q.migrating && q.t.Attr().PathMigState == verbs.MigMigrated {
+		q.migrating = false
+		q.setPath(*ib.alt)
+	}
+}
+
+// followsPeer reports whether a packet asks q to migrate, from the peer's new path to q's alternate one, and has q do so.
+func (q *qp) followsPeer(now time.Duration, p *wire.Packet, d *link.Datagram, segment int, payload []byte) bool {
+	ib := q.out.ib
+	if ib == nil || ib.alt == nil || !p.MigReq || d.Src != ib.alt.dst || d.Dst != ib.alt.ib.src || !q.peer.Verify(ib.alt.ib.src.Addr(), d, segment, payload) {
+		return false
+	}
+	if !q.t.Migrate(now) {
+		return false
+	}
+	q.takeAlternate()
+	return true
 }
 
 // mark gives a packet the QP's P_Key.

@@ -28,9 +28,10 @@ type qp struct {
 	target         *xrcDomain    // of an XRC target
 	state          atomic.Uint32 // of t, for those who do not hold mu: see publish
 
-	mu     sync.Mutex
-	closed bool
-	t      *transport.QP
+	mu        sync.Mutex
+	closed    bool
+	migrating bool // on InfiniBand: path migration is REARM or ARMED
+	t         *transport.QP
 	schedule
 	gather  gather
 	out     outbound
@@ -158,11 +159,21 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if q.num == gsiQPN && mask&verbs.MaskQKey != 0 && attr.QKey != verbs.GSIQKey {
 		return verbs.Errorf(verbs.ErrInvalid, "QKEY %v: that of QP1 is always %v", attr.QKey, verbs.GSIQKey)
 	}
+	var alternate *path
 	if mask&verbs.MaskAltPath != 0 {
-		return verbs.Errorf(verbs.ErrUnsupported, "ALT_PATH: RoCE has no automatic path migration")
+		var err error
+		if alternate, err = q.dev.loadAlternate(q.shard, attr); err != nil {
+			return err
+		}
 	}
-	if mask&verbs.MaskPathMigState != 0 && attr.PathMigState != verbs.MigMigrated {
-		return verbs.Errorf(verbs.ErrUnsupported, "PATH_MIG_STATE %d: RoCE has no automatic path migration, so it is always MigMigrated (0)", attr.PathMigState)
+	migrates := false
+	if mask&verbs.MaskPathMigState != 0 {
+		if err := q.checkMigState(attr, alternate != nil); err != nil {
+			return err
+		}
+		if migrates = attr.PathMigState == verbs.MigMigrated && q.t.Attr().PathMigState == verbs.MigArmed; migrates {
+			mask &^= verbs.MaskPathMigState // Migrate sets it
+		}
 	}
 	if mask&verbs.MaskPathMTU != 0 {
 		if port := q.dev.port.query(); attr.PathMTU > port.ActiveMTU {
@@ -188,13 +199,23 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.MaskAV != 0 {
 		q.setPath(p)
 	}
+	if alternate != nil {
+		q.out.ib.alt = alternate
+	}
+	if mask&verbs.MaskPathMigState != 0 {
+		q.migrating = attr.PathMigState == verbs.MigRearm
+	}
+	if migrates {
+		q.t.Migrate(now)
+		q.takeAlternate()
+	}
 	if to == verbs.QPStateRTR {
 		q.beginSecurity()
 	}
 	if to == verbs.QPStateReset {
 		q.forgetSecurity()
 		q.clearPath()
-		q.commEst.seen = false
+		q.commEst.seen, q.migrating = false, false
 	}
 	q.transmit(now)
 	return nil

@@ -127,7 +127,7 @@ func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int,
 		e.acceptDatagram(q, d, segment, payload)
 	case q.closed || q.out.eng != e: // sent to another address than the QP's: IBTA CA17-41
 		e.drop(dropNoQP, nil, d)
-	case d.Src.Addr() != q.out.dst.Addr():
+	case d.Src.Addr() != q.out.dst.Addr() && !q.followsPeer(now, p, d, segment, payload):
 		e.drop(dropSource, q, d)
 	case !q.peer.Verify(q.out.src.Addr(), d, segment, payload):
 		e.drop(dropICRC, q, d)
@@ -136,10 +136,13 @@ func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int,
 		e.dev.port.badPKeys.add()
 	case q.security != nil:
 		e.acceptSecured(now, q, d, payload)
-	case !q.sendsFrom(now, p, d.Src.Port()):
+	case !q.sendsFrom(now, p, d.Src.Port()) && !q.followsPeer(now, p, d, segment, payload):
 		e.drop(dropSource, q, d)
 	default:
 		q.traffic.receives(len(payload))
+		if q.migrating && !p.MigReq {
+			q.t.HeardMigReq()
+		}
 		if q.t.HandlePacket(now, p, transport.ECN(d.TrafficClass&ecnMask)) {
 			q.peer.Progressed(p)
 			if q.peer.IsSurelyAdverb() {
@@ -147,6 +150,9 @@ func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int,
 			}
 		} else if p.Opcode == wire.Secured {
 			e.drop(dropNoKey, q, d)
+		}
+		if q.migrating {
+			q.takeAlternate() // retries may be used up
 		}
 	}
 }

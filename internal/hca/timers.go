@@ -123,6 +123,9 @@ func (q *qp) timeout(b *batch, now time.Duration) {
 	}
 	if q.t.NextTimeout() <= now {
 		q.t.HandleTimeout(now)
+		if q.migrating {
+			q.takeAlternate()
+		}
 	}
 	q.transmitBy(b, now)
 }

@@ -214,7 +214,7 @@ var cornerMutants = []mutant{
 	{"who asks late for the peer's first request hears of none", hca + "publish.go",
 		"	if q.t.Established() {\n		q.commEst.tell(q.dev)\n	}\n", "", "./internal/hca", "TestCommEst"},
 	{"the peer's first request after RESET is not told", hca + "qp.go",
-		"		q.commEst.seen = false\n", "", "./internal/hca", "TestCommEst"},
+		"		q.commEst.seen, q.migrating = false, false\n", "		q.migrating = false\n", "./internal/hca", "TestCommEst"},
 	{"a QP with an SRQ that was reset does not tell of its last receive again", device + "receives.go",
 		"		r.lastWQE = false\n", "", "./internal/hca", "TestFailureOfQueues"},
 	{"QP1 takes any Q_Key", hca + "qp.go",

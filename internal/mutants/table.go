@@ -76,7 +76,7 @@ var mutants = slices.Concat([]mutant{
 	{"a local operation is taken for the place's last one", transport + "sendqueue.go",
 		"w.mark, w.executed = sq.nextSeq, sq.messages, false, 0, false", "w.mark = sq.nextSeq, sq.messages, false, 0", "./internal/transport", "."},
 	{"a NAK with no retry left is waited out", transport + "rc.go",
-		"	if !r.recovery.GoBack(now, seq) {\n		r.giveUp()\n", "	if !r.recovery.GoBack(now, seq) {\n", "./internal/transport", "SequenceNAK"},
+		"	if !r.recovery.GoBack(now, seq) {\n		r.useUp(now)\n", "	if !r.recovery.GoBack(now, seq) {\n", "./internal/transport", "SequenceNAK"},
 
 	// The completer.
 	{"an ACK acknowledges one packet more", transport + "completer.go",
@@ -255,7 +255,7 @@ var mutants = slices.Concat([]mutant{
 	{"the next packet's QP is locked, and the last one's answers are not sent", hca + "receive.go",
 		"			e.answer(now, cur)\n		}\n		e.row", "			cur.mu.Unlock()\n		}\n		e.row", "", ""},
 	{"packets of any source are taken", hca + "receive.go",
-		"	case d.Src.Addr() != q.out.dst.Addr():\n", "	case false:\n", "./internal/hca", "."},
+		"	case d.Src.Addr() != q.out.dst.Addr() && !q.followsPeer(now, p, d, segment, payload):\n", "	case false:\n", "./internal/hca", "."},
 	{"damaged packets are taken", hca + "receive.go",
 		"	case !q.peer.Verify(q.out.src.Addr(), d, segment, payload):\n", "	case !q.peer.Verify(q.out.src.Addr(), d, segment, payload) && segment > 0:\n", "", ""},
 	{"the Q_Key of datagrams does not count", transport + "ud.go",
@@ -282,7 +282,7 @@ var mutants = slices.Concat([]mutant{
 	{"identifications are never believed", peer + "peer.go",
 		"	p.sender = p.next\n}", "}", "./internal/hca", "TestCNPFromAnotherPort"},
 	{"packets of any port are taken", hca + "receive.go",
-		"	case !q.sendsFrom(now, p, d.Src.Port()):\n", "	case false:\n", "./internal/hca", "TestForgedFromAnotherPort"},
+		"	case !q.sendsFrom(now, p, d.Src.Port()) && !q.followsPeer(now, p, d, segment, payload):\n", "	case false:\n", "./internal/hca", "TestForgedFromAnotherPort"},
 	{"who guesses PSNs from another port may go on at once", peer + "ports.go",
 		"		s.closed, *w = now+MoveBan, mover{}\n", "		*w = mover{}\n", "./internal/hca", "TestGuessedFromAnotherPort"},
 	{"a UC peer that moves with loss is deaf for ever", peer + "ports.go",
@@ -614,4 +614,4 @@ var mutants = slices.Concat([]mutant{
 		"	if !slices.Contains(p.napping, t) {\n		p.armLocked(t)\n", "	if t.nap == 0 {\n		p.armLocked(t)\n", "./internal/rnic", "TestRoomAfterNap"},
 }, diagnosedMutants, networkMutants, nearMutants, recoveryMutants, programMutants, cornerMutants, toolMutants, endMutants, fenceMutants,
 	foreignMutants, faultMutants, identityMutants, rpcMutants, kernelMutants, cmMutants, doorMutants, timesMutants, siwMutants, addressMutants,
-	placementMutants, xrcMutants, limitMutants, claimMutants, attackMutants, habitMutants, releaseMutants, supervisedMutants, cardMutants, mappedMutants)
+	placementMutants, xrcMutants, infiniBandMutants, limitMutants, claimMutants, attackMutants, habitMutants, releaseMutants, supervisedMutants, cardMutants, mappedMutants)

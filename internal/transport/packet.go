@@ -43,7 +43,7 @@ const ucOpcodes = wire.UCSendFirst - wire.RCSendFirst
 func (q *QP) header(op wire.Opcode, psn wire.PSN) *wire.Packet {
 	p := &q.out
 	p.BTH = wire.BTH{} // and then field by field, which the CPU does faster than copying a literal
-	p.Opcode, p.MigReq, p.PKey, p.DestQP, p.PSN = op, true, wire.DefaultPKey, uint32(q.attr.DestQPN), psn
+	p.Opcode, p.MigReq, p.PKey, p.DestQP, p.PSN = op, q.attr.PathMigState == verbs.MigMigrated, wire.DefaultPKey, uint32(q.attr.DestQPN), psn
 	return p
 }
 

@@ -196,7 +196,7 @@ func (r *rc) handleTimeout(now time.Duration) {
 		r.fastTimedOut(now)
 	}
 	if due, exhausted := r.recovery.AckTimedOut(now); due { // IBTA §9.7.6.1.3
-		r.ackTimedOut(exhausted)
+		r.ackTimedOut(now, exhausted)
 	} else if r.recovery.ProbeDue(now) {
 		r.probe()
 	}
@@ -212,10 +212,10 @@ func (r *rc) handleTimeout(now time.Duration) {
 }
 
 // ackTimedOut notes that the acknowledge timeout has come, and whether no retry was left for it.
-func (r *rc) ackTimedOut(exhausted bool) {
+func (r *rc) ackTimedOut(now time.Duration, exhausted bool) {
 	r.qp.counters.Timeouts++
 	if exhausted {
-		r.giveUp()
+		r.useUp(now)
 		return
 	}
 	if r.qp.cfg.opcodes == 0 { // a probe names no SRQ
@@ -243,9 +243,20 @@ func (r *rc) probe() {
 // repeat sends all packets from seq on again. It fails the QP if no retry is left.
 func (r *rc) repeat(now time.Duration, seq uint64) {
 	if !r.recovery.GoBack(now, seq) {
+		r.useUp(now)
+		return
+	}
+	r.qp.counters.Repeats++
+	r.requester.rewind()
+}
+
+// useUp is for when no retry is left: the QP migrates to its alternate path, if it is armed, or fails.
+func (r *rc) useUp(now time.Duration) {
+	if !r.qp.Migrate(now) {
 		r.giveUp()
 		return
 	}
+	r.recovery.GoBack(now, r.recovery.Una())
 	r.qp.counters.Repeats++
 	r.requester.rewind()
 }

@@ -56,7 +56,7 @@ func (s *stage) carry(text string) []byte {
 		s.must(c.Err())
 	}
 	if string(in.Bytes()[:len(text)]) != text {
-		s.must(fmt.Errorf("B has %q", in.Bytes()[:len(text)]))
+		s.must(fmt.Errorf("the receive has %q, want %q", in.Bytes()[:len(text)], text))
 	}
 	if s.cable != nil {
 		return s.cable

@@ -1,0 +1,33 @@
+package connector
+
+import (
+	"testing"
+
+	"github.com/adverb-rdma/adverb/rdmatest"
+)
+
+// A REQ within a subnet has LIDs, and one across a router has none.
+func TestWayTo(t *testing.T) {
+	net := rdmatest.New(t, rdmatest.InfiniBand())
+	left, right := net.Subnet(0xfec0_0000_0000_0001), net.Subnet(0xfec0_0000_0000_0002)
+	net.Router(left.Switch("left"), right.Switch("right"))
+	a, b, c := left.Device(), left.Device(), right.Device()
+	gb, err := b.GID(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gc, err := c.GID(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pb, _ := b.QueryPort(1)
+	if w, err := wayTo(a, gb.GID.Addr()); err != nil || w.Routed || w.RemoteLID != pb.LID {
+		t.Errorf("within the subnet: %+v, %v; want LID %d", w, err, pb.LID)
+	}
+	if w, err := wayTo(a, gc.GID.Addr()); err != nil || !w.Routed {
+		t.Errorf("across the router: %+v, %v; want it routed", w, err)
+	}
+	if w, err := wayTo(rdmatest.New(t).Device(), gc.GID.Addr()); err != nil || w.Routed || w.RemoteLID != 0 {
+		t.Errorf("on Ethernet: %+v, %v; want none", w, err)
+	}
+}
