@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -28,6 +29,52 @@ func TestCreditsOfPending(t *testing.T) {
 	send()
 	if n := to.Pending(); before == 0 || n != before {
 		t.Errorf("%d packets wait at a port whose owner takes nothing, and after its cable was away %d; want no more", before, n)
+	}
+}
+
+// Packets that wait for a port whose cable breaks are lost, and do not block those behind them.
+func TestDownBlocksNobody(t *testing.T) {
+	f := newTree(t, 0)
+	from, to, other := f.hosts[0], f.hosts[3], f.hosts[2]
+	for range 100 { // more than the buffers on the way take
+		if err := from.Send(packet(from, to.State().LID, 4096, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := from.Send(packet(from, other.State().LID, 8, 2)); err != nil {
+		t.Fatal(err)
+	}
+	f.Settle()
+	if other.Pending() > 0 {
+		t.Fatal("no packet waits")
+	}
+	to.SetOff(true)
+	f.Settle()
+	if n := other.Pending(); n != 1 {
+		t.Errorf("behind packets to a port without a cable %d packets come, want 1", n)
+	}
+}
+
+// A damaged packet is taken nowhere, and the cable has its credits back.
+func TestDamagedData(t *testing.T) {
+	f := newTree(t, 0)
+	from, to := f.hosts[0], f.hosts[1]
+	p := packet(from, to.State().LID, 64, 1)
+	f.Fault = func(port *Port, packet []byte) []byte {
+		if port == from {
+			packet = bytes.Clone(packet)
+			packet[wire.LRHSize+wire.BTHSize] ^= 1
+		}
+		return packet
+	}
+	for range 1000 { // more than there are credits for at a time
+		if err := from.Send(bytes.Clone(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Settle()
+	if n := from.peer.Stats.Damaged; n != 1000 || to.Pending() > 0 {
+		t.Errorf("%d packets are known to be damaged, and %d arrive; want 1000 and none", n, to.Pending())
 	}
 }
 
