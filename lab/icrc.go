@@ -61,7 +61,12 @@ func checkICRC(frame []byte) error {
 	}
 	body := ip[:len(ip)-icrcLength]
 	got := binary.LittleEndian.Uint32(ip[len(ip)-icrcLength:])
-	if want := icrcOf(body, header); got != want {
+	want := icrcOf(body, header)
+	const flush = 0x1c
+	if bth := body[header+udpHeader:]; got != want && bth[0] == flush { // rxe's goes on over the same headers once more
+		want = crcBehind(want, bth)
+	}
+	if got != want {
 		return fmt.Errorf("ICRC %08x, want %08x", got, want)
 	}
 	return nil
@@ -95,9 +100,12 @@ func icrcOf(packet []byte, header int) uint32 {
 
 // ethernetCRC32 computes the CRC-32 of Ethernet by division, bit by bit. Each byte's least
 // significant bit comes first.
-func ethernetCRC32(b []byte) uint32 {
+func ethernetCRC32(b []byte) uint32 { return crcBehind(0, b) }
+
+// crcBehind goes on from the CRC-32 of what is before b.
+func crcBehind(crc uint32, b []byte) uint32 {
 	const polynomial = 0xedb88320 // x³²+x²⁶+…+1, reflected
-	crc := ^uint32(0)
+	crc = ^crc
 	for _, c := range b {
 		crc ^= uint32(c)
 		for range 8 {

@@ -43,13 +43,31 @@ func (p *Packet) checkICRC() Verdict {
 	if crc == binary.LittleEndian.Uint32(p.Datagram[n-wire.ICRCSize:]) {
 		return ICRCGood
 	}
-	if p.Version == RoCEv2 && p.Src.Addr().Is4() {
-		flow := wire.NewFlow(p.Src, p.Dst)
-		if _, _, ok := flow.SolveID(p.Datagram); ok {
+	if p.solves(p.Datagram) {
+		return ICRCOtherID
+	}
+	if n != wire.FlushLen {
+		return ICRCBad
+	}
+	if flush := append(p.front[:0], p.Datagram...); wire.UnsealLinuxFlush(flush) { // as Linux seals one
+		if crc == binary.LittleEndian.Uint32(flush[n-wire.ICRCSize:]) {
+			return ICRCGood
+		}
+		if p.solves(flush) {
 			return ICRCOtherID
 		}
 	}
 	return ICRCBad
+}
+
+// solves reports whether the ICRC of a datagram is right with another identification.
+func (p *Packet) solves(datagram []byte) bool {
+	if p.Version != RoCEv2 || !p.Src.Addr().Is4() {
+		return false
+	}
+	flow := wire.NewFlow(p.Src, p.Dst)
+	_, _, ok := flow.SolveID(datagram)
+	return ok
 }
 
 const (

@@ -103,7 +103,7 @@ func (q *qp) send(b *batch, now time.Duration) {
 		if n == 0 {
 			break
 		}
-		cnp := wire.Opcode(buf[0]) == wire.CNP
+		op := wire.Opcode(buf[0])
 		if q.security != nil {
 			n = q.security.seal.Seal(b.space[b.used:], n)
 		}
@@ -120,7 +120,7 @@ func (q *qp) send(b *batch, now time.Duration) {
 		}
 		b.leaveBy(q.out.eng.link)
 		class := q.out.trafficClass
-		if cnp {
+		if op == wire.CNP {
 			class = cnpClass
 		}
 		q.traffic.sends(n)
@@ -128,6 +128,10 @@ func (q *qp) send(b *batch, now time.Duration) {
 			q.out.mark(b.space[b.used:])
 		}
 		b.add(&q.out, n, class)
+		if op == wire.RCFlush && q.security == nil && q.peer.MayBeLinux() {
+			q.traffic.sends(n)
+			b.addLinuxFlush(&q.out, n, class)
+		}
 		if b.n == 1 && b.train == 1 && !q.t.HasPackets() { // a single packet, as most are: Transmit need not look
 			break
 		}
@@ -198,6 +202,19 @@ func (b *batch) add(o *outbound, n int, class uint8) {
 	}
 	b.n++
 	b.train = 1
+}
+
+// addLinuxFlush has the FLUSH of n bytes that was added last leave once more, with the ICRC that Linux wants. Whoever gets the two
+// drops one without a word, or takes it for a repeated packet.
+func (b *batch) addLinuxFlush(o *outbound, n int, class uint8) {
+	var packet [wire.FlushLen]byte
+	copy(packet[:], b.space[b.used-n:b.used])
+	if b.isFull() {
+		b.empty()
+	}
+	copy(b.next(0), packet[:n])
+	b.add(o, n, class)
+	wire.SealLinuxFlush(b.space[b.used-n : b.used])
 }
 
 // isFull reports whether the datagrams are to be sent now, since there is no room for more, or the last train has

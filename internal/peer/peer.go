@@ -33,8 +33,13 @@ func NewIB(typ verbs.QPType) Peer { return Peer{uc: typ == verbs.QPTypeUC, ib: n
 
 // Verify verifies the ICRC of a packet, which is a segment of a datagram. The ICRC covers the IPv4 identification and DF:
 // as the link saw them or, where the link could not, as the sender must have set them. local is the packet's
-// destination.
+// destination. Of a FLUSH it also takes the ICRC that Linux gives it, and puts the right one in its place.
 func (p *Peer) Verify(local netip.Addr, d *link.Datagram, segment int, packet []byte) bool {
+	return p.verify(local, d, segment, packet) ||
+		p.MayBeLinux() && wire.UnsealLinuxFlush(packet) && p.verify(local, d, segment, packet)
+}
+
+func (p *Peer) verify(local netip.Addr, d *link.Datagram, segment int, packet []byte) bool {
 	if d.Src != p.from || p.ib != nil {
 		if p.ib != nil {
 			return p.verifyIB(d, packet)
@@ -79,6 +84,9 @@ func (p *Peer) Kind() Kind { return p.sender.kind }
 // IsAdverb reports whether the peer is an adverb as well, as far as its identifications or, over IPv6, its flow labels
 // tell.
 func (p *Peer) IsAdverb() bool { return p.sender.kind == Adverb }
+
+// MayBeLinux reports whether the peer may be Linux's rdma_rxe: it is not on InfiniBand, and no adverb as far as is known.
+func (p *Peer) MayBeLinux() bool { return p.ib == nil && !p.IsAdverb() }
 
 // IsSurelyAdverb is IsAdverb for a caller that is about to send a packet which only an adverb understands. Identifications
 // that have begun again a few times come from no counter: Linux's counter passes through the range of adverbs once in
