@@ -22,6 +22,7 @@ const (
 // identification 0, so others are tried then: that leaves 15 bits to check with.
 func (p *Packet) ICRC() Verdict {
 	if !p.checked {
+		p.asLinux = false
 		p.verdict, p.checked = p.checkICRC(), true
 	}
 	return p.verdict
@@ -49,15 +50,24 @@ func (p *Packet) checkICRC() Verdict {
 	if n != wire.FlushLen {
 		return ICRCBad
 	}
-	if flush := append(p.front[:0], p.Datagram...); wire.UnsealLinuxFlush(flush) { // as Linux seals one
-		if crc == binary.LittleEndian.Uint32(flush[n-wire.ICRCSize:]) {
-			return ICRCGood
-		}
-		if p.solves(flush) {
-			return ICRCOtherID
-		}
+	flush := append(p.front[:0], p.Datagram...)
+	switch {
+	case !wire.UnsealLinuxFlush(flush):
+	case crc == binary.LittleEndian.Uint32(flush[n-wire.ICRCSize:]):
+		p.asLinux = true
+		return ICRCGood
+	case p.solves(flush):
+		p.asLinux = true
+		return ICRCOtherID
 	}
 	return ICRCBad
+}
+
+// SealedAsLinux reports whether the packet is a FLUSH with the ICRC that Linux gives it, which counts as right. Software devices
+// send each FLUSH with both to a peer that may be Linux.
+func (p *Packet) SealedAsLinux() bool {
+	p.ICRC()
+	return p.asLinux
 }
 
 // solves reports whether the ICRC of a datagram is right with another identification.

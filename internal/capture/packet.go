@@ -71,6 +71,7 @@ type Packet struct {
 
 	verdict Verdict // of ICRC
 	checked bool    // that has been called
+	asLinux bool    // see SealedAsLinux
 }
 
 // lidZone tells the addresses that stand for LIDs from those of packets, which have no zone.

@@ -58,6 +58,7 @@ type flow struct {
 	nxt       wire.PSN
 	una       wire.PSN // the first that is not acknowledged
 	prev      wire.PSN // of the latest request
+	flushed   bool     // that was a FLUSH with the ICRC of the specification: one as Linux wants it may come behind
 	ring      []sent
 	gaps      []gap
 	fills     [16]fill // the latest packets that came after a NAK for them

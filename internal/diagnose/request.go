@@ -21,6 +21,12 @@ func (a *Analyzer) reliable(f *flow, p *capture.Packet, w *wire.Packet) {
 	case w.Opcode == wire.RCAckRanges:
 		a.selective(f, p, w)
 	case w.Opcode.IsRequest():
+		asLinux := w.Opcode == wire.RCFlush && p.SealedAsLinux()
+		if twin := asLinux && f.flushed && w.PSN == f.prev; twin {
+			f.flushed = false
+			return // the same FLUSH, for a peer that may be Linux
+		}
+		f.flushed = w.Opcode == wire.RCFlush && !asLinux
 		a.request(f, p, w)
 		if w.Piggybacks {
 			a.acknowledge(f, p, w.PiggybackPSN, w.AETH.Syndrome)
