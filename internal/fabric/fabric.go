@@ -302,9 +302,6 @@ func (p *Port) update() {
 	p.touch()
 	p.node.f.changes++
 	p.node.changed = true
-	if p.node.kind != wire.NodeCA {
-		p.node.kickWaiting() // packets that wait for the port are lost now
-	}
 	if p.node.kind == wire.NodeSwitch && !p.node.dead {
 		p.node.trap()
 	}
