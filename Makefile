@@ -34,6 +34,11 @@ check:
 	echo "check: seconds:$${times%,}"; \
 	test -z "$$failed" || { echo "check: failed:$$failed"; exit 1; }
 
+# Names them.
+.PHONY: checks
+checks:
+	@echo $(CHECKS)
+
 fmt:
 	@out=$$(gofmt -l .) || exit 1; test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
 
