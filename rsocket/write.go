@@ -38,7 +38,10 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 func (c *Conn) write(b []byte) (n int, err error) {
 	for {
 		room, err := c.room(len(b) - n)
-		if err != nil || n == len(b) {
+		switch {
+		case n > 0 && n == len(b): // all is sent, and an end that has come since is the next call's
+			return n, nil
+		case err != nil || n == len(b):
 			return n, err
 		}
 		m, err := c.send([][]byte{b[n:]}, len(b)-n, room)
@@ -221,6 +224,9 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	}
 	for {
 		room, err := c.room(left)
+		if left == 0 && n > 0 { // as in write
+			err = nil
+		}
 		if err != nil || left == 0 {
 			if err == nil {
 				consume(v, 0) // they may all be empty
