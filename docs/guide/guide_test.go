@@ -230,7 +230,7 @@ var codeName = regexp.MustCompile("`((?:[a-z]+\\.)?[A-Z][A-Za-z]*(?:\\.[A-Z][A-Z
 func TestNames(t *testing.T) {
 	packages := make(map[string]map[string]bool)
 	all := make(map[string]bool)
-	for _, p := range []string{"verbs", "rdmacm", "rdmamsg", "rdmapool", "rdmatest"} {
+	for _, p := range []string{"verbs", "rdmacm", "rdmamsg", "rdmapool", "rdmatest", "rsocket"} {
 		packages[p] = exported(t, "../../"+p)
 		for n := range packages[p] {
 			all[n] = true
