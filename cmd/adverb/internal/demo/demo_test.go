@@ -21,3 +21,22 @@ func TestDemoView(t *testing.T) {
 		"server                                  | n 1\n"+
 		"client  --> server                      | cannot be decoded\n")
 }
+
+// An end operates once, when both regions are known: whatever else has come by then.
+func TestMayOperate(t *testing.T) {
+	for _, tt := range []struct {
+		sent     sendProgress
+		received recvProgress
+		operated bool
+		want     bool
+	}{
+		{sentNothing, receivedNothing, false, false}, {sentNothing, mrReceived, false, false}, {mrSent, receivedNothing, false, false},
+		{mrSent, mrReceived, false, true}, {mrSent, doneReceived, false, true}, {mrSent, doneReceived, true, false}, {rdmaSent, doneReceived, true, false},
+		{sentNothing, doneReceived, false, false},
+	} {
+		e := end{sendState: tt.sent, recvState: tt.received, operated: tt.operated}
+		if got := e.mayOperate(); got != tt.want {
+			t.Errorf("sent %d, received %d, operated %v: got %v, want %v", tt.sent, tt.received, tt.operated, got, tt.want)
+		}
+	}
+}

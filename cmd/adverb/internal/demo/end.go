@@ -68,6 +68,7 @@ type end struct {
 
 	sendState sendProgress
 	recvState recvProgress
+	operated  bool // the RDMA operation is posted
 }
 
 func (e *end) note(format string, args ...any) { e.view.note(e.who, format, args...) }
@@ -284,12 +285,19 @@ func (e *end) completed(wc *verbs.WC) error {
 		e.say(rwdemo.SendCompleted, text)
 	}
 	switch {
-	case e.sendState == mrSent && e.recvState == mrReceived:
+	case e.mayOperate():
+		e.operated = true
 		return e.operate()
 	case e.sendState == doneSent && e.recvState == doneReceived:
 		e.sayResult()
 	}
 	return nil
+}
+
+// mayOperate reports whether the RDMA operation is due. The peer may have sent MSG_DONE before the acknowledgement of this
+// end's MSG_MR has come.
+func (e *end) mayOperate() bool {
+	return !e.operated && e.sendState >= mrSent && e.recvState >= mrReceived
 }
 
 // received takes a message of the peer.
