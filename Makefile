@@ -175,9 +175,9 @@ release-dry:
 	@tmp=$$(mktemp -d) && trap 'rm -r "$$tmp"' EXIT && $(MAKE) --no-print-directory release DIST="$$tmp"
 
 # Against Linux's own RDMA, in virtual machines: lab/README.md. Not part of test, since it needs root.
-# In the package's directory go test shows what the lab reports even if all tests pass.
+# In the package's directory go test shows what the lab reports even if all tests pass. Tests that wait do so side by side.
 lab:
-	@cd lab && ADVERB_LAB=require $(GO) test -count=1 -timeout 80m $(LABFLAGS)
+	@cd lab && ADVERB_LAB=require $(GO) test -count=1 -timeout 80m -parallel 4 $(LABFLAGS)
 
 # Programs in C and Python from Debian's packages, under adverb run: docs/RUN.md. As root too.
 .PHONY: programs

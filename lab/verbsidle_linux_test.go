@@ -42,7 +42,8 @@ func (p *verbsPair) noDrops(t *testing.T) {
 	}
 }
 
-// After a silence of any length the first message arrives at once.
+// After a silence of any length the first message arrives at once. Each type of QP has a guest of its own, since nobody else may
+// send meanwhile.
 func TestVerbsIdle(t *testing.T) {
 	needLab(t)
 	for _, typ := range []struct {
@@ -54,16 +55,20 @@ func TestVerbsIdle(t *testing.T) {
 		{"UC", verbs.QPTypeUC, 3000},
 		{"UD", verbs.QPTypeUD, 1000},
 	} {
-		for _, pause := range []time.Duration{8 * time.Second, 20 * time.Second, time.Minute} {
-			s := scenario{family: "Verbs", program: typ.name + " idle", server: "both", mtu: 1500, variant: pause.String(),
-				patience: 2 * time.Minute, check: packetRules{noRepeats: true}}
-			s.pair(t, pairOptions{typ: typ.typ, timeout: quietTimeout}, func(_ context.Context, t *testing.T, p *verbsPair) {
-				p.exchange(t, 1, typ.size)
-				silence(pause)
-				p.exchange(t, 2, typ.size)
-				p.noDrops(t)
-			})
-		}
+		t.Run(typ.name, func(t *testing.T) {
+			t.Parallel() // it waits
+			l := ownLab(t.Context(), t, Config{MTU: 1500})
+			for _, pause := range []time.Duration{8 * time.Second, 20 * time.Second, time.Minute} {
+				s := scenario{family: "Verbs", program: typ.name + " idle", server: "both", mtu: l.MTU(), variant: pause.String(), on: l,
+					patience: 2 * time.Minute, check: packetRules{noRepeats: true}}
+				s.pair(t, pairOptions{typ: typ.typ, timeout: quietTimeout}, func(_ context.Context, t *testing.T, p *verbsPair) {
+					p.exchange(t, 1, typ.size)
+					silence(pause)
+					p.exchange(t, 2, typ.size)
+					p.noDrops(t)
+				})
+			}
+		})
 	}
 }
 
