@@ -100,10 +100,11 @@ func TestScenePCAPNotWritable(t *testing.T) {
 // The demonstrations over loopback are drawn and traced too.
 func TestDemoSeen(t *testing.T) {
 	got := scene(t, "write", "-q", "--see", "--trace")
+	repeated := strings.Contains(got, "* repeats frame ") // on a busy machine, whose packets the picture has too
 	for what, want := range map[string]int{
 		" send 127.": 12, " recv 127.": 12, "|  RDMA_WRITE_ONLY": 2, "|  SEND_ONLY": 4, "\n  * ": 0, "disconnected.": 2,
 	} {
-		if n := strings.Count(got, what); n != want {
+		if n := strings.Count(got, what); n < want || n > want && !repeated {
 			t.Errorf("got %d × %q, want %d, in\n%s", n, what, want, got)
 		}
 	}
