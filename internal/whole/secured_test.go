@@ -41,7 +41,8 @@ func (c *conn) agree() {
 		return
 	}
 	for _, e := range c.ends {
-		if e.closed || e.crashed { // since the end asked
+		// Since the end asked. A CQ that overruns takes its QPs with it, whatever their state.
+		if e.closed || e.crashed || c.w.plan.Full && e.qp.State() == verbs.QPStateErr {
 			continue
 		}
 		c.w.must(e.qp.SetSecurity(verbs.PacketSecurity{Peer: e.peer().key}))
