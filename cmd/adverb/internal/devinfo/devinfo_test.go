@@ -83,45 +83,30 @@ func TestDevinfoMatchesCapture(t *testing.T) {
 	tooltest.DiffLines(t, got.String(), head+port+"\n")
 }
 
-// TestDevinfoUnsharedMemory: a device whose memory cannot be shared says so.
-func TestDevinfoUnsharedMemory(t *testing.T) {
-	r := rxe(t)
-	r.attr.UnsharedMemory = "memfd_create: operation not permitted"
-	var out strings.Builder
-	r.print(&out, true)
-	if want := "\tunshared_memory:\t\tmemfd_create: operation not permitted\n"; !strings.Contains(out.String(), want) {
-		t.Errorf("devinfo -v: got\n%swant %q in it", out.String(), want)
-	}
-	if got := r.json().UnsharedMemory; got != r.attr.UnsharedMemory {
-		t.Errorf("devinfo --json: got unshared_memory %q, want %q", got, r.attr.UnsharedMemory)
-	}
-}
-
-// TestDevinfoRefusedOptions: a device that does without options of sockets says so.
-func TestDevinfoRefusedOptions(t *testing.T) {
-	r := rxe(t)
-	r.attr.RefusedOptions = "UDP_GRO: operation not permitted: more CPU"
-	var out strings.Builder
-	r.print(&out, true)
-	if want := "\trefused_options:\t\tUDP_GRO: operation not permitted: more CPU\n"; !strings.Contains(out.String(), want) {
-		t.Errorf("devinfo -v: got\n%swant %q in it", out.String(), want)
-	}
-	if got := r.json().RefusedOptions; got != r.attr.RefusedOptions {
-		t.Errorf("devinfo --json: got refused_options %q, want %q", got, r.attr.RefusedOptions)
-	}
-}
-
-// TestDevinfoMissingOps: a device whose library is too old says so.
-func TestDevinfoMissingOps(t *testing.T) {
-	r := rxe(t)
-	r.attr.MissingOps = "FLUSH: rdma-core has it from 45 on"
-	var out strings.Builder
-	r.print(&out, true)
-	if want := "\tmissing_ops:\t\t\tFLUSH: rdma-core has it from 45 on\n"; !strings.Contains(out.String(), want) {
-		t.Errorf("devinfo -v: got\n%swant %q in it", out.String(), want)
-	}
-	if got := r.json().MissingOps; got != r.attr.MissingOps {
-		t.Errorf("devinfo --json: got missing_ops %q, want %q", got, r.attr.MissingOps)
+// TestDevinfoDenied: a device says what the system, or its library, denies to it.
+func TestDevinfoDenied(t *testing.T) {
+	for _, tt := range []struct {
+		name, text, line string
+		attr             func(*verbs.DeviceAttr) *string
+		json             func(reportJSON) string
+	}{
+		{"unshared_memory", "memfd_create: operation not permitted", "\tunshared_memory:\t\tmemfd_create: operation not permitted\n",
+			func(a *verbs.DeviceAttr) *string { return &a.UnsharedMemory }, func(j reportJSON) string { return j.UnsharedMemory }},
+		{"refused_options", "UDP_GRO: operation not permitted: more CPU", "\trefused_options:\t\tUDP_GRO: operation not permitted: more CPU\n",
+			func(a *verbs.DeviceAttr) *string { return &a.RefusedOptions }, func(j reportJSON) string { return j.RefusedOptions }},
+		{"missing_ops", "FLUSH: rdma-core has it from 45 on", "\tmissing_ops:\t\t\tFLUSH: rdma-core has it from 45 on\n",
+			func(a *verbs.DeviceAttr) *string { return &a.MissingOps }, func(j reportJSON) string { return j.MissingOps }},
+	} {
+		r := rxe(t)
+		*tt.attr(&r.attr) = tt.text
+		var out strings.Builder
+		r.print(&out, true)
+		if !strings.Contains(out.String(), tt.line) {
+			t.Errorf("devinfo -v: got\n%swant %q in it", out.String(), tt.line)
+		}
+		if got := tt.json(r.json()); got != tt.text {
+			t.Errorf("devinfo --json: got %s %q, want %q", tt.name, got, tt.text)
+		}
 	}
 }
 

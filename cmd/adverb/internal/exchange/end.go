@@ -33,13 +33,14 @@ func (e End) Message() []byte {
 	return append(b, 0)
 }
 
-var errBadEnd = errors.New("that is no address: is the peer another program, or a pingpong program of another kind? start the same one at both ends")
+// ErrBadEnd is the error about a message that describes no end.
+var ErrBadEnd = errors.New("that is no address: is the peer another program, or a pingpong program of another kind? start the same one at both ends")
 
-// badEnd is the errBadEnd about the received bytes.
+// badEnd is the ErrBadEnd about the received bytes.
 func badEnd(came []byte) error {
 	const enough = 24 // bytes, enough to recognize them
 	came = bytes.TrimRight(came, "\x00")
-	return fmt.Errorf("read the peer's address: %q came: %w", came[:min(len(came), enough)], errBadEnd)
+	return fmt.Errorf("read the peer's address: %q came: %w", came[:min(len(came), enough)], ErrBadEnd)
 }
 
 // strayByte returns the place of the first byte that no message has, in the begin of messages that came; -1 if there is
@@ -61,20 +62,20 @@ func parseEnd(b []byte) (End, error) {
 	s, _, _ := strings.Cut(string(b), "\x00")
 	f := strings.SplitN(s, ":", 4)
 	if len(f) != 4 || len(f[3]) < 2*len(verbs.GID{}) {
-		return End{}, errBadEnd
+		return End{}, ErrBadEnd
 	}
 	const maxQPN, maxPSN, maxLID = 1<<24 - 1, 1<<24 - 1, 1<<16 - 1
 	var v [3]uint64
 	for i, limit := range []uint64{maxLID, maxQPN, maxPSN} {
 		n, err := strconv.ParseUint(f[i], 16, 32)
 		if err != nil || n > limit {
-			return End{}, errBadEnd
+			return End{}, ErrBadEnd
 		}
 		v[i] = n
 	}
 	e := End{LID: uint16(v[0]), QPN: verbs.QPN(v[1]), PSN: verbs.PSN(v[2])}
 	if _, err := hex.Decode(e.GID[:], []byte(f[3][:2*len(e.GID)])); err != nil {
-		return End{}, errBadEnd
+		return End{}, ErrBadEnd
 	}
 	return e, nil
 }

@@ -57,7 +57,7 @@ func (x *Exchange) hasSeveral() bool { return len(x.Local) > 1 }
 // is done only after x.Connect has succeeded. If x.Connect fails, then the server learns so, and
 // does not wait for a message for ever.
 func (x *Exchange) Client(ctx context.Context, host string, port int) error {
-	conn, err := dial(ctx, host, port)
+	conn, err := Dial(ctx, host, port)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (x *Exchange) call(ctx context.Context, conn net.Conn) error {
 	const line = "client read/write: %v\nCouldn't read/write remote address"
 	remote, failed, err := x.readEnds(conn)
 	switch {
-	case errors.Is(err, errBadEnd):
+	case errors.Is(err, ErrBadEnd):
 		return fail(err, "%s", failed)
 	case err != nil && x.hasSeveral():
 		return fail(err, "client read: %v\n%s", clib.SystemError(err), failed)
@@ -94,7 +94,8 @@ func (x *Exchange) call(ctx context.Context, conn net.Conn) error {
 	return nil
 }
 
-func dial(ctx context.Context, host string, port int) (net.Conn, error) {
+// Dial connects to the server of a pingpong program. Its error has the C program's line.
+func Dial(ctx context.Context, host string, port int) (net.Conn, error) {
 	conn, lookup, err := clib.DialTCP(ctx, host, port, netip.Addr{})
 	switch {
 	case lookup != nil:
@@ -128,7 +129,7 @@ func (x *Exchange) readEnds(conn net.Conn) (remote []End, failed string, err err
 		case n == len(b):
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, x.readLine(n%MessageSize, n/MessageSize), fmt.Errorf("read %d bytes of addresses from the peer: %d came, and no more for %v: %w",
-				len(b), n, x.patience(), errBadEnd)
+				len(b), n, x.patience(), ErrBadEnd)
 		case err == io.EOF && n > 0:
 			return nil, x.readLine(n%MessageSize, n/MessageSize), io.ErrUnexpectedEOF
 		case err != nil:
@@ -182,7 +183,7 @@ func (x *Exchange) Serve(ctx context.Context, conn net.Conn) error {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	remote, failed, err := x.readEnds(conn)
 	switch {
-	case errors.Is(err, errBadEnd):
+	case errors.Is(err, ErrBadEnd):
 		return fail(err, "%s", failed)
 	case err != nil:
 		return fail(err, "server read: %v\n%s", clib.SystemError(err), failed)

@@ -2,6 +2,7 @@ package pingpong
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/device"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/exchange"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -207,12 +209,10 @@ func (x *xsrq) createSRQ(receives int) (*verbs.SRQ, error) {
 func (x *xsrq) addMember(i int) (err error) {
 	m := &xsrqMember{local: x.own}
 	x.members = append(x.members, m)
-	to := x.srq
-	if to == nil {
+	if x.srq == nil {
 		if m.srq, err = x.createSRQ(1); err != nil {
 			return err
 		}
-		to = m.srq
 	}
 	if m.target, err = x.xrcd.CreateQP(verbs.QPInitAttr{}); err != nil {
 		return fail(err, "Couldn't create recv QP[%d]", i)
@@ -228,17 +228,16 @@ func (x *xsrq) addMember(i int) (err error) {
 		return fail(err, "Failed to modify send QP[%d] to INIT", i)
 	}
 	m.local.recv, m.local.send = m.target.QPN(), m.initiator.QPN()
-	m.local.psn, m.local.srqn = verbs.PSN(rand.Uint32N(1<<24)), to.Num()
+	m.local.psn, m.local.srqn = verbs.PSN(rand.Uint32N(1<<24)), x.srqOf(m).Num()
 	m.recv = []verbs.RecvWR{{ID: uint64(i), SGList: []verbs.SGE{x.mr.SGE(0, int(x.flags.size))}}}
 	return x.postRecv(m)
 }
 
+// srqOf is the SRQ that a member's peer sends to.
+func (x *xsrq) srqOf(m *xsrqMember) *verbs.SRQ { return cmp.Or(x.srq, m.srq) }
+
 func (x *xsrq) postRecv(m *xsrqMember) error {
-	q := x.srq
-	if q == nil {
-		q = m.srq
-	}
-	if _, err := q.PostRecv(m.recv); err != nil {
+	if _, err := x.srqOf(m).PostRecv(m.recv); err != nil {
 		return fail(err, "Failed to post receive to SRQ")
 	}
 	return nil
@@ -246,7 +245,7 @@ func (x *xsrq) postRecv(m *xsrqMember) error {
 
 // call connects one of a client's members to the server.
 func (x *xsrq) call(m *xsrqMember) (err error) {
-	if m.conn, err = dialXSRQ(x.ctx, x.flags.host, x.flags.port); err != nil {
+	if m.conn, err = exchange.Dial(x.ctx, x.flags.host, x.flags.port); err != nil {
 		return err
 	}
 	defer context.AfterFunc(x.ctx, func() { m.conn.Close() })()

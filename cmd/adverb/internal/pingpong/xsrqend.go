@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/exchange"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -34,27 +34,25 @@ func (e *xsrqEnd) message() []byte {
 	return append(b, 0)
 }
 
-var errBadXSRQEnd = errors.New("that is no address: is the peer another program, or a pingpong program of another kind? start the same one at both ends")
-
 // parseXSRQEnd reads a peer's message. The C program reads it by scanf, to which the widths of the fields do not matter.
 func parseXSRQEnd(b []byte) (e xsrqEnd, err error) {
 	text, _, _ := bytes.Cut(b, []byte{0})
 	f := strings.Split(string(text), ":")
 	if len(f) != 6 {
-		return e, errBadXSRQEnd
+		return e, exchange.ErrBadEnd
 	}
 	var v [5]uint64
 	for i, bits := range []int{16, 24, 24, 24, 24} {
 		if v[i], err = strconv.ParseUint(f[i], 16, bits); err != nil {
-			return e, errBadXSRQEnd
+			return e, exchange.ErrBadEnd
 		}
 	}
 	gid := strings.TrimLeft(f[5], " ")
 	if len(gid) != 2*len(e.gid) {
-		return e, errBadXSRQEnd
+		return e, exchange.ErrBadEnd
 	}
 	if _, err := hex.Decode(e.gid[:], []byte(gid)); err != nil {
-		return xsrqEnd{}, errBadXSRQEnd
+		return xsrqEnd{}, exchange.ErrBadEnd
 	}
 	e.lid, e.recv, e.send, e.psn, e.srqn = uint16(v[0]), verbs.QPN(v[1]), verbs.QPN(v[2]), verbs.PSN(v[3]), verbs.SRQN(v[4])
 	return e, nil

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/exchange"
 )
 
 // xsrqPatience is how long the rest of a peer's address may take, once its first byte has come.
@@ -45,7 +45,7 @@ func readXSRQEnd(conn net.Conn) (xsrqEnd, error) {
 	line := fmt.Sprintf("%d/%d: Couldn't read remote address", n, len(b))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return xsrqEnd{}, fail(fmt.Errorf("read the peer's address: no more came for %v: %w", xsrqPatience, errBadXSRQEnd), "%s", line)
+		return xsrqEnd{}, fail(fmt.Errorf("read the peer's address: no more came for %v: %w", xsrqPatience, exchange.ErrBadEnd), "%s", line)
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
 		return xsrqEnd{}, fail(errXSRQGone, "%s", line)
 	case err != nil:
@@ -138,17 +138,6 @@ func acceptAll(ctx context.Context, l net.Listener, clients int, f func(xsrqCall
 	return nil
 }
 
-func dialXSRQ(ctx context.Context, host string, port int) (net.Conn, error) {
-	conn, lookup, err := clib.DialTCP(ctx, host, port, netip.Addr{})
-	switch {
-	case lookup != nil:
-		return nil, fail(lookup, "Name or service not known for %s:%d", host, port)
-	case err != nil:
-		return nil, fail(fmt.Errorf("%w: is the server running there, with the same -p?", err), "Couldn't connect to %s:%d", host, port)
-	}
-	return conn, nil
-}
-
 // mourning is how long a run goes on without its peer. The end of the QPs, which follows, says more.
 const mourning = time.Second
 
@@ -170,7 +159,7 @@ func (m *xsrqMember) await(end func(error)) {
 			}
 			gone(err, "%d/%d: Couldn't read remote termination ack", n, len(b))
 		case string(b) != xsrqFarewell:
-			gone(fmt.Errorf("%q came: %w", b, errBadXSRQEnd), "Invalid termination ack was accepted")
+			gone(fmt.Errorf("%q came: %w", b, exchange.ErrBadEnd), "Invalid termination ack was accepted")
 		default:
 			close(m.farewell)
 		}
