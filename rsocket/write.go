@@ -37,11 +37,8 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 // write is Write under wmu.
 func (c *Conn) write(b []byte) (n int, err error) {
 	for {
-		room, err := c.room(len(b) - n)
-		switch {
-		case n > 0 && n == len(b): // all is sent, and an end that has come since is the next call's
-			return n, nil
-		case err != nil || n == len(b):
+		room, err := c.room(len(b)-n, n > 0)
+		if err != nil || n == len(b) {
 			return n, err
 		}
 		m, err := c.send([][]byte{b[n:]}, len(b)-n, room)
@@ -87,11 +84,13 @@ func (c *Conn) reach(v [][]byte, n int) (m int) {
 }
 
 // room waits until something may be sent, and returns the piece of the ring where it is to be put. It
-// waits for as much room as n bytes need, or for a good part of the ring. The caller holds wmu.
-func (c *Conn) room(n int) ([]byte, error) {
+// waits for as much room as n bytes need, or for a good part of the ring. begun says that the call has sent bytes before: when
+// none are left it has succeeded, and an end that has come since is the next call's. The caller holds wmu.
+func (c *Conn) room(n int, begun bool) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.w.deadline.over.Load() {
+	sent := n == 0 && begun
+	if c.w.deadline.over.Load() && !sent {
 		return nil, os.ErrDeadlineExceeded
 	}
 	c.want = min(n, len(c.outRing)/4)
@@ -104,7 +103,10 @@ func (c *Conn) room(n int) ([]byte, error) {
 		c.progress()
 	}
 	ok, err := c.canWrite()
-	if n == 0 {
+	switch {
+	case sent:
+		return nil, nil
+	case n == 0:
 		return nil, err
 	}
 	if !ok && err == nil {
@@ -223,10 +225,7 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 		left += len(b)
 	}
 	for {
-		room, err := c.room(left)
-		if left == 0 && n > 0 { // as in write
-			err = nil
-		}
+		room, err := c.room(left, n > 0)
 		if err != nil || left == 0 {
 			if err == nil {
 				consume(v, 0) // they may all be empty

@@ -5,6 +5,8 @@ var programMutants = []mutant{
 	// Streams.
 	{"a side is woken for what another kind of call waits for", "rsocket/progress.go",
 		"if ok, err := s.sleeps(c); ok", "if ok, err := c.canWrite(); ok", "./rsocket", "TestWakes"},
+	{"a Write that has sent all fails for what comes behind it", "rsocket/write.go",
+		"	sent := n == 0 && begun\n", "	sent := false && begun\n", "./rsocket", "TestEndBehindWrite"},
 	{"a mapping is told of though the peer takes no message", "rsocket/iomap.go",
 		"c.controls > 0 && c.sent != c.limit,", "c.controls > 0,", "./rsocket", "TestDepth"},
 	{"a mapping that is closed twice frees another's place", "rsocket/iomap.go",
