@@ -233,8 +233,9 @@ func TestInfiniBandPartitions(t *testing.T) {
 	})
 }
 
-// A capture has all that happens, and tshark finds no fault with it.
-func TestInfiniBandCapture(t *testing.T) {
+// captureFile returns tshark and a file for it, or skips the test where tshark is not installed.
+func captureFile(t *testing.T) (tshark string, f *os.File) {
+	t.Helper()
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {
 		if os.Getenv("CI") == "true" {
@@ -242,11 +243,15 @@ func TestInfiniBandCapture(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	name := filepath.Join(t.TempDir(), "ib.pcap")
-	f, err := os.Create(name)
-	if err != nil {
+	if f, err = os.Create(filepath.Join(t.TempDir(), "capture")); err != nil {
 		t.Fatal(err)
 	}
+	return tshark, f
+}
+
+// A capture has all that happens, and tshark finds no fault with it.
+func TestInfiniBandCapture(t *testing.T) {
+	tshark, f := captureFile(t)
 	net := rdmatest.New(t, rdmatest.InfiniBand())
 	net.Capture(f)
 	a, b := net.Device(), net.Device()
@@ -257,7 +262,7 @@ func TestInfiniBandCapture(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(tshark, "-r", name, "-T", "fields", "-e", "_ws.expert.message", "-e", "_ws.col.Info", "-e", "infiniband.lrh.dlid", "-e", "infiniband.grh.dgid").Output()
+	out, err := exec.Command(tshark, "-r", f.Name(), "-T", "fields", "-e", "_ws.expert.message", "-e", "_ws.col.Info", "-e", "infiniband.lrh.dlid", "-e", "infiniband.grh.dgid").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,7 @@ package rdmatest_test
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -99,18 +97,7 @@ func TestRouterPaths(t *testing.T) {
 
 // Packets have a GRH between subnets, and none within one. tshark finds no fault with them.
 func TestRouterCapture(t *testing.T) {
-	tshark, err := exec.LookPath("tshark")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
-	name := filepath.Join(t.TempDir(), "routed.pcap")
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tshark, f := captureFile(t)
 	net := rdmatest.New(t, rdmatest.InfiniBand())
 	net.Capture(f)
 	left, right := net.Subnet(prefixA), net.Subnet(prefixB)
@@ -120,7 +107,7 @@ func TestRouterCapture(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(tshark, "-r", name, "-T", "fields", "-e", "_ws.expert.message", "-e", "infiniband.bth.destqp", "-e", "infiniband.lrh.slid",
+	out, err := exec.Command(tshark, "-r", f.Name(), "-T", "fields", "-e", "_ws.expert.message", "-e", "infiniband.bth.destqp", "-e", "infiniband.lrh.slid",
 		"-e", "infiniband.lrh.dlid", "-e", "infiniband.lrh.lnh", "-e", "infiniband.grh.hoplmt", "-e", "infiniband.grh.dgid", "-e", "_ws.col.Info").Output()
 	if err != nil {
 		t.Fatal(err)

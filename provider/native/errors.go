@@ -50,7 +50,7 @@ func fault(err error) error {
 	return err
 }
 
-// postFault is fault for work requests: a queue without room says ENOMEM or, at ibv_wr_complete, ENOSPC.
+// postFault is fault for work requests: a queue without room says ENOMEM, and ibv_wr_complete ENOSPC.
 func postFault(err error) error {
 	if errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOSPC) {
 		return verbs.Errorf(verbs.ErrQueueFull, "the queue has no room: poll for completions (%w)", err)

@@ -13,7 +13,7 @@ import (
 // extendedOps are the operations that RC QPs of a device have beside those of ibv_post_send.
 type extendedOps struct {
 	ops  ibv.SendOps
-	caps verbs.DeviceCapFlagsEx // of what the device has, that with which QPs are made
+	caps verbs.DeviceCapFlagsEx // the device's flags of these operations
 	why  string                 // why the others are left out, or ""
 }
 

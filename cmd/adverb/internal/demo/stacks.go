@@ -154,7 +154,7 @@ func (s *stage) onIWARP(text string) []byte {
 	return s.firstFrame(&file)
 }
 
-// nowhere is a connection that takes what is written.
+// nowhere is a connection that discards all bytes.
 type nowhere struct {
 	net.Conn
 	from, to netip.AddrPort
@@ -209,7 +209,7 @@ const (
 
 var partNames = [numParts]string{"link", "network", "transport", "data", "checks"}
 
-// layer is a header, with its size in bytes and some of its fields. added is for what is not in the packet.
+// layer is a header, with its size in bytes and some of its fields. An added one is a network interface's.
 type layer struct {
 	name   string
 	size   int
@@ -293,7 +293,7 @@ func (s *stage) addGRH(t *stack, b []byte) {
 	t.add(partNetwork, "GRH", wire.GRHSize, "GID "+end(g.SGID), "to "+end(g.DGID), fmt.Sprintf("hop limit %d", g.HopLimit))
 }
 
-// addTransport adds what is from the BTH to the ICRC.
+// addTransport adds the headers and the data from the BTH to the ICRC.
 func (s *stage) addTransport(t *stack, b []byte) {
 	var p wire.Packet
 	s.must(p.Decode(b))

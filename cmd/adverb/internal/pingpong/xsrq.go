@@ -80,7 +80,7 @@ type xsrq struct {
 	srq     *verbs.SRQ    // of a server: one for all clients
 	members []*xsrqMember // the clients of a server, or those that this end is
 
-	own       xsrqEnd // what all members have in common
+	own       xsrqEnd // the fields that all members share
 	sgidIndex int
 	depth     int  // of a send queue
 	turns     bool // the server sends over the connections of all clients, in turn
