@@ -81,7 +81,10 @@ func (e *iwarpEnd) run(stop *stopper) (result, error) {
 		if err != nil {
 			return result{}, err
 		}
-		if _, err := r.Accept(ctx, &e.config); err != nil {
+		// The client may have measured, and said stop, before this end hears that the connection stands.
+		established, cancel := context.WithTimeout(context.Background(), settle)
+		defer cancel()
+		if _, err := r.Accept(established, &e.config); err != nil {
 			return result{}, err
 		}
 	}
