@@ -35,6 +35,7 @@ type kernelConnector struct {
 	gone    sync.Once // the watcher has heard
 	file    *os.File
 	raw     syscall.RawConn
+	command func(fd int, b []byte) error
 	ended   chan struct{}
 
 	mu    sync.Mutex
@@ -80,7 +81,7 @@ func newKernel(dev *verbs.Device, k KernelManaged) (*kernelConnector, error) {
 		f.Close()
 		return nil, err
 	}
-	return &kernelConnector{dev: dev, kernel: k, guid: attr.NodeGUID, iwarp: dev.Info().Transport == verbs.TransportIWARP, file: f, raw: raw, ended: make(chan struct{}), ids: map[uint64]*kernelID{}, ports: map[Name][]*kernelPort{}, conns: map[*kernelConn]bool{}}, nil
+	return &kernelConnector{dev: dev, kernel: k, guid: attr.NodeGUID, iwarp: dev.Info().Transport == verbs.TransportIWARP, file: f, raw: raw, command: command, ended: make(chan struct{}), ids: map[uint64]*kernelID{}, ports: map[Name][]*kernelPort{}, conns: map[*kernelConn]bool{}}, nil
 }
 
 // askKernel returns the port of a device from which the kernel would connect, if the device has the address. The kernel
@@ -164,7 +165,8 @@ var responses = sync.Pool{New: func() any { return new([responseMost]byte) }}
 
 const responseMost = 512
 
-// command hands a command to the kernel, which has answered when the call returns. Tests have another kernel.
+// command hands a command to the kernel, which has answered when the call returns. Tests have another kernel, for the
+// connectors that they open.
 var command = func(fd int, b []byte) error {
 	_, err := unix.Write(fd, b)
 	return err
@@ -182,7 +184,7 @@ func (c *kernelConnector) call(number uint32, arg func(at uint64) any, resp any)
 	body := uapi.Append(nil, arg(uint64(uintptr(unsafe.Pointer(buf)))))
 	b := append(uapi.Append(nil, uapi.CMHeader{Cmd: number, In: uint16(len(body)), Out: uint16(size)}), body...)
 	var err error
-	if c.raw.Control(func(fd uintptr) { err = command(int(fd), b) }) != nil {
+	if c.raw.Control(func(fd uintptr) { err = c.command(int(fd), b) }) != nil {
 		return os.ErrClosed
 	}
 	if err != nil || resp == nil {

@@ -45,7 +45,7 @@ func FuzzKernelEvent(f *testing.F) {
 		})()
 		dev := rdmatest.New(t).Device()
 		gone := 0
-		c := &kernelConnector{dev: dev, raw: raw, ids: map[uint64]*kernelID{}, ports: map[Name][]*kernelPort{}, conns: map[*kernelConn]bool{},
+		c := &kernelConnector{dev: dev, raw: raw, command: command, ids: map[uint64]*kernelID{}, ports: map[Name][]*kernelPort{}, conns: map[*kernelConn]bool{},
 			watcher: Watcher{Gone: func(error) { gone++ }}}
 		var reports []Event
 		handle := func(e Event) { reports = append(reports, e) }

@@ -50,7 +50,7 @@ func TestKernelClosedInEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &kernelConnector{file: r, raw: closingRead{raw, r}, ended: make(chan struct{}), watcher: Watcher{Gone: func(err error) { t.Errorf("told that the device is gone: %v", err) }}}
+	c := &kernelConnector{file: r, raw: closingRead{raw, r}, command: command, ended: make(chan struct{}), watcher: Watcher{Gone: func(err error) { t.Errorf("told that the device is gone: %v", err) }}}
 	c.run()
 	<-c.ended
 }

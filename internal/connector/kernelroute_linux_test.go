@@ -23,7 +23,7 @@ func TestKernelRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &kernelConnector{raw: raw, iwarp: true}
+	c := &kernelConnector{raw: raw, command: command, iwarp: true}
 	conn := &kernelConn{c: c}
 	var mu sync.Mutex // as rdmacm has one
 	events := make(chan Event, 1)
