@@ -27,6 +27,7 @@ func (c *Conn) disconnect(now time.Duration, private []byte) {
 	copy(dreq.PrivateData[:], private)
 	c.state = StateDREQSent
 	c.ask(now, wire.CMDREQ, c.m.newTID(), dreq)
+	c.repeater.hasten(c.m, now, earlyDREQ)
 }
 
 func (c *Conn) dreq() *wire.DREQ {

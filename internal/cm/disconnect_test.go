@@ -9,7 +9,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// A DREQ that nobody answers is repeated 15 times. Each side repeats it after a time of its own.
+// A DREQ that nobody answers is repeated 15 times. Each side repeats it after a time of its own. Before that it is repeated
+// soon, in case it was lost.
 func TestDREQTimeout(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -28,9 +29,16 @@ func TestDREQTimeout(t *testing.T) {
 			}
 			w.lossOf(n.name + " DREQ")
 			w.ok(c.Disconnect(w.now, nil))
-			w.advance(16*test.every - 1)
+			w.advance(earlyDREQ - 1)
+			w.wantSent(n.name + " DREQ")
+			for _, after := range []time.Duration{1, 2, 4, 8, 16} { // and 32 times as long is longer than every
+				w.advance(1)
+				w.wantSent(n.name + " DREQ")
+				w.advance(2*after*earlyDREQ - 1)
+			}
+			w.advance(16*test.every - 32*earlyDREQ)
 			n.wantNone()
-			w.wantSent(slices.Repeat([]string{n.name + " DREQ"}, 16)...)
+			w.wantSent(slices.Repeat([]string{n.name + " DREQ"}, 15)...)
 			w.advance(1)
 			if e := n.want(EventDisconnected); !e.TimedOut {
 				t.Error("disconnected: got TimedOut false, want true")

@@ -27,7 +27,8 @@
 //
 // The machine acts as Linux does where a peer can tell the difference, with these exceptions. It
 // answers a DREQ by itself, so that no peer waits for a slow program. It tells the peer when it
-// gives up. It follows up a REJ that the peer may have missed. And it keeps for a while, within
+// gives up. It follows up a REJ that the peer may have missed. It repeats a DREQ soon at first,
+// since a peer that has not heard of the end takes it for silence. And it keeps for a while, within
 // limits, the records that answer repeated messages after the user has gone.
 //
 // The caller serializes all calls on a [Machine] and on its connections, exchanges and listeners.

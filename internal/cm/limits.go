@@ -84,6 +84,10 @@ const (
 	maxLinger  = 150 * time.Second
 	sidrLinger = 10 * time.Second
 
+	// A DREQ is repeated after earlyDREQ, after twice as long, and so on up to the peer's response timeout: the peer's
+	// device answers by itself, and what the peer has under way fails for want of acknowledgements after a second or so.
+	earlyDREQ = 50 * time.Millisecond
+
 	// Up to maxProbes DREQs follow a REJ that the peer may have missed.
 	maxProbes = 8
 )

@@ -14,6 +14,7 @@ type repeater struct {
 	attr     wire.CMAttr
 	mad      []byte
 	interval time.Duration // between repetitions
+	early    time.Duration // before the next repetition, while it is shorter than interval
 	retries  int           // left
 	until    time.Duration // when to give up, whatever is left
 }
@@ -25,14 +26,20 @@ func (r *repeater) keep(attr wire.CMAttr, tid uint64, msg body) {
 
 // start waits for the answer to a message that was sent just now.
 func (r *repeater) start(m *Machine, now, interval time.Duration, retries int, until time.Duration) {
-	r.interval, r.retries, r.until = interval, retries, until
+	r.interval, r.early, r.retries, r.until = interval, interval, retries, until
+	r.wait(m, now)
+}
+
+// hasten has further repetitions come before the first: after early, after twice as long, and so on up to the interval.
+func (r *repeater) hasten(m *Machine, now, early time.Duration) {
+	r.early = early
 	r.wait(m, now)
 }
 
 // delay waits for the answer for interval from now on, and from each further repetition on. The number of repetitions
 // stays, and so does the time at which the record gives up.
 func (r *repeater) delay(m *Machine, now, interval time.Duration) {
-	r.interval = interval
+	r.interval, r.early = interval, interval
 	r.wait(m, now)
 }
 
@@ -41,7 +48,11 @@ func (r *repeater) repeat(m *Machine, now time.Duration, p Path) bool {
 	if r.retries == 0 || now >= r.until {
 		return false
 	}
-	r.retries--
+	if r.early < r.interval {
+		r.early *= 2
+	} else {
+		r.retries--
+	}
 	m.resend(p, r.attr, r.mad)
 	r.wait(m, now)
 	return true
@@ -49,7 +60,7 @@ func (r *repeater) repeat(m *Machine, now time.Duration, p Path) bool {
 
 // wait sets the timer for the next repetition, or for giving up.
 func (r *repeater) wait(m *Machine, now time.Duration) {
-	m.timers.set(&r.timer, min(now+r.interval, max(now, r.until)))
+	m.timers.set(&r.timer, min(now+min(r.early, r.interval), max(now, r.until)))
 }
 
 // stop ends the repetition.

@@ -26,12 +26,13 @@ type ibConnector struct {
 	watcher Watcher
 	start   time.Time // of the machine's time
 
-	// mu guards the machine, the sending half of qp1, sleepUntil, shrunk, and the agreements of Conns.
+	// mu guards the machine, the sending half of qp1, sleepUntil, shrunk, answered, and the agreements of Conns.
 	mu         sync.Mutex
 	machine    *cm.Machine
 	qp1        qp1
 	sleepUntil time.Duration // in the machine's time; when run wakes by itself
 	shrunk     uint64        // requests for less than the usual path MTU
+	answered   chan struct{} // closed once no peer owes an answer; nil unless Close waits for that
 
 	wake  chan struct{} // the machine has events or another timeout
 	done  chan struct{} // Close was called

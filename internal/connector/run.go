@@ -8,11 +8,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Close waits for peers to answer, up to lingerTime, and looks every lingerStep.
-const (
-	lingerTime = 250 * time.Millisecond
-	lingerStep = lingerTime / 50
-)
+// lingerTime is how long Close waits for peers to answer.
+const lingerTime = 250 * time.Millisecond
 
 // run is the connector's goroutine.
 func (c *ibConnector) run() {
@@ -59,10 +56,15 @@ func (c *ibConnector) run() {
 	}
 }
 
-// nextTimeout returns when run has to wake by itself. It comes before each sleep of run.
+// nextTimeout returns when run has to wake by itself, and tells Close if it waits for nothing any more. It comes before
+// each sleep of run.
 func (c *ibConnector) nextTimeout() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.answered != nil && c.machine.Outstanding() == 0 {
+		close(c.answered)
+		c.answered = nil
+	}
 	c.sleepUntil = c.machine.NextTimeout()
 	return c.sleepUntil
 }
@@ -150,23 +152,19 @@ func connOf(ev *cm.Event) *ibConn {
 
 // linger waits a moment until peers have answered the disconnects of closed connections.
 func (c *ibConnector) linger() {
+	c.mu.Lock()
+	if c.machine.Outstanding() == 0 {
+		c.mu.Unlock()
+		return
+	}
+	answered := make(chan struct{})
+	c.answered = answered
+	c.mu.Unlock()
 	limit := time.NewTimer(lingerTime)
 	defer limit.Stop()
-	tick := time.NewTicker(lingerStep)
-	defer tick.Stop()
-	for c.awaitsAnswers() {
-		select {
-		case <-tick.C:
-		case <-c.ended:
-			return
-		case <-limit.C:
-			return
-		}
+	select {
+	case <-answered:
+	case <-c.ended:
+	case <-limit.C:
 	}
-}
-
-func (c *ibConnector) awaitsAnswers() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.machine.Outstanding() > 0
 }

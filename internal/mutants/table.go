@@ -382,6 +382,8 @@ var mutants = slices.Concat([]mutant{
 		"	case src.size() >= c.share:\n", "	case false:\n", "./internal/cm", "TestREQsOfOneHost"},
 	{"any number of sources take places", crowd + "crowd.go",
 		"	case c.all.n < c.limit:\n", "	case true:\n", "./internal/cm", "TestDisplacedByOtherSource"},
+	{"a DREQ that is lost is not repeated soon", cm + "disconnect.go",
+		"	c.repeater.hasten(c.m, now, earlyDREQ)\n", "", "./internal/cm", "TestDREQTimeout"},
 	{"a REP goes once more than the peer asks", cm + "conn.go",
 		"c.responseTimeout, c.maxRetries, until)", "c.responseTimeout, c.maxRetries+1, until)", "./internal/cm", "TestREQsOfOneHost"},
 	{"a source that has as many makes another one lose", crowd + "crowd.go",
