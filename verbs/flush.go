@@ -5,6 +5,10 @@ package verbs
 // work requests behind FLUSH are executed after it. It counts as a READ does for MAX_QP_RD_ATOMIC, and SendFence waits for
 // it. It is of annex A19 of the specification.
 //
+// A FLUSH to storage takes as long as the peer's disk. A software device waits for another one, however long. Any other peer
+// may be silent meanwhile: there choose Timeout and RetryCnt for the disk, or flush in parts; else the status is
+// WCRetryExceeded, and the data may be stored nonetheless.
+//
 // QP and region must allow each kind of placement, by AccessFlushGlobal and AccessFlushPersistent: else the status is
 // WCRemInvReqErr or WCRemAccessErr. WCRemOpErr says that the peer could not flush.
 type Flush struct {

@@ -14,6 +14,8 @@ var placementMutants = []mutant{
 		"	if err != nil {\n		s.reject(localError(err))\n		return\n	}\n	q.work.Flushes++\n", "	q.work.Flushes++\n", "./internal/transport", "TestFlushEnds"},
 	{"a FLUSH of an earlier connection answers in the next one", transport + "placement.go",
 		"	if !ok || r.responder.flushes == nil || r.responder.flushes.flush != f {\n", "	if !ok {\n", "./internal/transport", "TestFlushEnds"},
+	{"a FLUSH that takes long uses up the retries of a peer that knows of it", transport + "completer.go",
+		"		if from == 0 && seq == rec.Una() {", "		if from == 0 && seq != rec.Una() {", "./internal/transport", "TestSlowStorage"},
 	{"nobody asks for what was dropped behind a FLUSH", transport + "placement.go",
 		"		s.outOfOrder(f.last)\n", "		_ = f\n", "./internal/transport", "TestFlushToStorage"},
 	{"too many FLUSHes end Linux's connection", transport + "placement.go",

@@ -39,7 +39,7 @@ var mutants = slices.Concat([]mutant{
 	{"a retry is never used up", recovery + "state.go",
 		"	s.retries--\n	s.restartTimers(now)\n	s.p", "	s.restartTimers(now)\n	s.p", "", ""},
 	{"a peer that has no receive counts as silent", recovery + "state.go",
-		"	s.retries = s.retry.Count\n", "", "./internal/transport", "TestRNRLoss"},
+		"	s.PeerAnswers()\n", "", "./internal/transport", "TestRNRLoss"},
 	{"rnr_retry is never used up", recovery + "state.go",
 		"		s.rnrRetries--\n", "", "", ""},
 	{"rnr_retry counts for nothing where it is small", recovery + "state.go",

@@ -333,14 +333,18 @@ func (s *State) GoBack(now time.Duration, seq uint64) bool {
 // WasSilent reports whether the latest retry was for an acknowledge timeout, and not for a sign of loss.
 func (s *State) WasSilent() bool { return s.silent }
 
+// PeerAnswers gives the retries of the acknowledge timeout back, which are for a silent peer: the peer has the packet una,
+// and takes its time.
+func (s *State) PeerAnswers() { s.retries = s.retry.Count }
+
 // WaitForReceiver goes back to una at a time, at the expense of one RNR retry. It returns false when none is left.
-// The retries of the acknowledge timeout are for a silent peer. So this peer, which answers, gives them back: a
-// network that loses a packet now and then would use them up while the peer has no receive, perhaps for long.
+// A network that loses a packet now and then would use up the retries of the acknowledge timeout while the peer has no
+// receive, perhaps for long.
 func (s *State) WaitForReceiver(until time.Duration) bool {
 	if s.rnrWait {
 		return true // the same NAK again
 	}
-	s.retries = s.retry.Count
+	s.PeerAnswers()
 	if s.retry.RNRCount != Forever {
 		if s.rnrRetries == 0 {
 			return false

@@ -129,6 +129,9 @@ func (c *completer) selectiveACK(now time.Duration, seq uint64, p *wire.Packet) 
 	}
 	place := q.sq.head
 	for from, to := r.Next(0); from < to; from, to = r.Next(to) {
+		if from == 0 && seq == rec.Una() { // the peer is at it: a FLUSH to storage may take long
+			rec.PeerAnswers()
+		}
 		place = c.arrived(now, place, seq+uint64(from), seq+uint64(to))
 	}
 	if r.Again && r.Latest == psn(rec.Una()-1) && c.rc.mtuSearch.probeAnswered() {

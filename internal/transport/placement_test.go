@@ -182,6 +182,38 @@ func TestFlushToStorage(t *testing.T) {
 	}
 }
 
+// TestSlowStorage: between two adverbs a FLUSH to storage may take longer than all retries of the acknowledge timeout, also
+// while the network loses packets.
+func TestSlowStorage(t *testing.T) {
+	p := newPair(t, setup{selective: true, timeout: 10}) // 4 ms, and 7 retries
+	p.b.storeInFile()
+	p.b.disk = true
+	lost := 0
+	p.route = func(from *node, _ int, q *wire.Packet) []delay {
+		if lost++; lost%3 == 0 {
+			return nil
+		}
+		return []delay{testDelay}
+	}
+	p.post(p.a, flushWR(1, p.b.mem.remote(0), 4096, verbs.FlushPersistent), writeWR(2, p.b.mem.remote(64), p.a.mem.sge(0, 64)))
+	p.runUntil(p.now + time.Second)
+	p.a.wantSends()
+	p.a.wantState(verbs.QPStateRTS)
+	p.b.stored()
+	p.run()
+	p.a.wantSends(wc{1, 0}, wc{2, 0})
+	if w := p.b.qp.Work(); w.Flushes != 1 {
+		t.Errorf("%d FLUSHes, want 1", w.Flushes)
+	}
+
+	// A peer that has gone meanwhile is found out.
+	p.post(p.a, flushWR(3, p.b.mem.remote(0), 4096, verbs.FlushPersistent))
+	p.runUntil(p.now + time.Second)
+	p.route = func(*node, int, *wire.Packet) []delay { return nil }
+	p.run()
+	p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, verbs.WCRetryExceeded})
+}
+
 // TestFlushEnds: a FLUSH to storage whose QP has gone to ERR or RESET changes nothing, and one that fails is refused.
 func TestFlushEnds(t *testing.T) {
 	begin := func() *pair {
