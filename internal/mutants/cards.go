@@ -51,6 +51,10 @@ var cardMutants = []mutant{
 		"q.typ == verbs.QPTypeXRCRecv && known", "q.typ == verbs.QPTypeUD && known", "./provider/native", "TestXRCHandles"},
 	{"an answer to a datagram goes by RoCE v1", "verbs/ah.go",
 		"		if fit > 0 && e.Type == typ {\n", "		if fit > 9 && e.Type == typ {\n", "./verbs", "TestAHAttrFromWC"},
+	{"a device that cannot be opened for want of its file is no device", native + "errors.go",
+		"		return fmt.Errorf(\"%w: %s\", err, noNode(node))\n", "		return verbs.Errorf(verbs.ErrNotFound, \"%w: %s\", err, noNode(node))\n", "./provider/native", "TestNoNode"},
+	{"a device without its file is said to lack a driver", native + "native.go",
+		"		if !absent(path) {\n", "		if true {\n", "./provider/native", "TestNoNode"},
 	{"a provider of which nothing is wanted is asked", "verbs/choose.go",
 		"	return len(c) == 0 || slices", "	return len(c) < 9 || slices", "./verbs/bare", "TestChoice"},
 }

@@ -43,10 +43,11 @@ type device struct {
 	targets targets
 }
 
-func open(l *ibv.Lib, r ibv.Ref[ibv.Device]) (*device, error) {
+// open opens a device, whose file is in the directory nodes.
+func open(l *ibv.Lib, r ibv.Ref[ibv.Device], nodes string) (*device, error) {
 	c, err := l.Open(r)
 	if err != nil {
-		return nil, err
+		return nil, openFault(err, filepath.Join(nodes, text(r.P().DevName[:])))
 	}
 	d := &device{lib: l, c: c, info: describe(l, r)}
 	if a, err := l.QueryDevice(c); err == nil {
@@ -55,7 +56,7 @@ func open(l *ibv.Lib, r ibv.Ref[ibv.Device]) (*device, error) {
 	}
 	if d.feed, err = d.newFeed(); err != nil {
 		_ = l.Close(c) // the first error is the one to tell
-		return nil, err
+		return nil, fault(err)
 	}
 	return d, nil
 }

@@ -5,6 +5,8 @@ package native
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -48,6 +50,29 @@ func fault(err error) error {
 		return verbs.Errorf(kind, "%w", err)
 	}
 	return err
+}
+
+// openFault is fault for ibv_open_device of the device whose file is node. The device is in the list, so none of the errors is
+// ErrNotFound: verbs.Open would take that for the word that this is no device of the provider's.
+func openFault(err error, node string) error {
+	switch {
+	case !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ENODEV) && !errors.Is(err, syscall.ENXIO):
+		return fault(err)
+	case absent(node):
+		return fmt.Errorf("%w: %s", err, noNode(node))
+	}
+	return fmt.Errorf("%w: %s leads to no device: it has gone, or has another number since it came back: list the devices again; a container is to be started anew", err, node)
+}
+
+// absent reports whether there is no such file.
+func absent(node string) bool {
+	_, err := os.Stat(node)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// noNode says what helps where a device has no file.
+func noNode(node string) string {
+	return node + " is not there: run the container with --device /dev/infiniband, or by a device plugin; on a host it is udev that makes it"
 }
 
 // postFault is fault for work requests: a queue without room says ENOMEM, and ibv_wr_complete ENOSPC.

@@ -59,7 +59,7 @@ var buildFake = sync.OnceValues(func() (*fakeLibrary, error) {
 	if _, err := f.load(); err != nil {
 		return nil, err
 	}
-	f.kernel = func() []string { return []string{fakeName, quickName} }
+	f.kernel = func() []kernelDevice { return []kernelDevice{{fakeName, "uverbs0"}, {quickName, "uverbs1"}} }
 	h, err := purego.Dlopen(file, purego.RTLD_NOW)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@
 package native
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -17,41 +16,60 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// classDir is where the kernel lists its devices.
-const classDir = "/sys/class/infiniband_verbs"
+const (
+	classDir = "/sys/class/infiniband_verbs" // where the kernel lists its devices
+	nodeDir  = "/dev/infiniband"             // where a process opens them
+)
 
 func init() { verbs.Register("native", newProvider(ibv.Library, classDir)) }
 
-// provider finds the kernel's devices. Tests have a library of their own, and a directory.
+// provider finds the kernel's devices. Tests have a library of their own, and directories.
 type provider struct {
-	kernel func() []string // the names of the kernel's devices
+	kernel func() []kernelDevice
+	nodes  string // nodeDir
 	load   func() (*ibv.Lib, error)
+}
+
+// kernelDevice is a device as the kernel lists it.
+type kernelDevice struct {
+	name string // such as mlx5_0
+	node string // its file in nodeDir, such as uverbs0
 }
 
 func newProvider(library, class string) *provider {
 	return &provider{
-		kernel: func() []string { return listed(class) },
+		kernel: func() []kernelDevice { return listed(class) },
+		nodes:  nodeDir,
 		load:   sync.OnceValues(func() (*ibv.Lib, error) { return ibv.Load(library) }),
 	}
 }
 
-// listed returns the names of the devices in a directory of the kernel's.
-func listed(class string) (names []string) {
+// listed returns the devices in a directory of the kernel's.
+func listed(class string) (devices []kernelDevice) {
 	files, _ := filepath.Glob(filepath.Join(class, "uverbs*", "ibdev"))
 	for _, file := range files {
 		if name, err := os.ReadFile(file); err == nil {
-			names = append(names, strings.TrimSpace(string(name)))
+			devices = append(devices, kernelDevice{strings.TrimSpace(string(name)), filepath.Base(filepath.Dir(file))})
 		}
 	}
-	return names
+	return devices
+}
+
+// names are the names of devices, for people.
+func names(devices []kernelDevice) string {
+	var all []string
+	for _, d := range devices {
+		all = append(all, d.name)
+	}
+	return strings.Join(all, ", ")
 }
 
 // library loads libibverbs. The error for a program that meets a card names the packages.
-func (p *provider) library(devices []string) (*ibv.Lib, error) {
+func (p *provider) library(devices []kernelDevice) (*ibv.Lib, error) {
 	l, err := p.load()
 	if errors.Is(err, ibv.ErrNoLibrary) {
 		err = fmt.Errorf("the kernel has RDMA devices (%s), and %w: install libibverbs1 and ibverbs-providers (Debian, Ubuntu), libibverbs (Fedora, RHEL) or libibverbs1 and rdma-core (SUSE)",
-			strings.Join(devices, ", "), err)
+			names(devices), err)
 	}
 	return l, err
 }
@@ -69,18 +87,34 @@ func (p *provider) Devices() (infos []verbs.DeviceInfo, err error) {
 	err = l.Devices(func(d ibv.Ref[ibv.Device]) bool {
 		info := describe(l, d)
 		infos = append(infos, info)
-		kernel = slices.DeleteFunc(kernel, func(name string) bool { return name == info.Name })
+		kernel = slices.DeleteFunc(kernel, func(k kernelDevice) bool { return k.name == info.Name })
 		return true
 	})
-	if err == nil && len(kernel) > 0 {
-		err = noDriver(strings.Join(kernel, ", "))
+	if err != nil {
+		return infos, fault(err)
 	}
-	return infos, fault(err)
+	return infos, p.unlisted(kernel)
 }
 
-// noDriver is the error for devices that the kernel has and libibverbs does not list. It names the packages.
-func noDriver(devices string) error {
-	return fmt.Errorf("libibverbs has no driver for %s: install ibverbs-providers (Debian, Ubuntu) or rdma-core", devices)
+// unlisted is the error for devices that the kernel has and libibverbs does not list. It leaves out those whose file is not
+// there, and those that no driver of its knows.
+func (p *provider) unlisted(devices []kernelDevice) error {
+	var why []string
+	known := slices.DeleteFunc(slices.Clone(devices), func(d kernelDevice) bool {
+		path := filepath.Join(p.nodes, d.node)
+		if !absent(path) {
+			return false
+		}
+		why = append(why, fmt.Sprintf("libibverbs does not see %s: %s", d.name, noNode(path)))
+		return true
+	})
+	if len(known) > 0 {
+		why = append(why, fmt.Sprintf("libibverbs has no driver for %s: install ibverbs-providers (Debian, Ubuntu) or rdma-core", names(known)))
+	}
+	if len(why) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(why, "; "))
 }
 
 // describe returns the entry of a device in the list.
@@ -137,7 +171,8 @@ func text(b []byte) string {
 // Open implements verbs.Provider.
 func (p *provider) Open(name string) (verbs.ProviderDevice, error) {
 	kernel := p.kernel()
-	if !slices.Contains(kernel, name) {
+	i := slices.IndexFunc(kernel, func(k kernelDevice) bool { return k.name == name })
+	if i < 0 {
 		return nil, verbs.ErrNotFound
 	}
 	l, err := p.library(kernel)
@@ -145,16 +180,21 @@ func (p *provider) Open(name string) (verbs.ProviderDevice, error) {
 		return nil, err
 	}
 	var d *device
-	oerr := noDriver("it")
+	seen := false
+	var oerr error
 	err = l.Devices(func(r ibv.Ref[ibv.Device]) bool {
-		if text(r.P().Name[:]) != name {
-			return true
+		if seen = text(r.P().Name[:]) == name; seen {
+			d, oerr = open(l, r, p.nodes)
 		}
-		d, oerr = open(l, r)
-		return false
+		return !seen
 	})
-	if err = cmp.Or(err, oerr); err != nil {
+	switch {
+	case err != nil:
 		return nil, fault(err)
+	case !seen:
+		return nil, p.unlisted(kernel[i : i+1])
+	case oerr != nil:
+		return nil, oerr
 	}
 	return d, nil
 }

@@ -5,6 +5,7 @@ package native
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -109,7 +110,7 @@ func TestNoDevices(t *testing.T) {
 	}
 	_, err := p.Open("mlx5_0")
 	wantErr(t, "open", err, verbs.ErrNotFound)
-	p.kernel = func() []string { return []string{"mlx5_0", "mlx5_1"} }
+	p.kernel = func() []kernelDevice { return []kernelDevice{{"mlx5_0", "uverbs0"}, {"mlx5_1", "uverbs1"}} }
 	_, err = p.Devices()
 	wantErr(t, "no library", err, ibv.ErrNoLibrary, "the kernel has RDMA devices (mlx5_0, mlx5_1)", "install libibverbs1 and ibverbs-providers (Debian")
 	_, err = p.Open("mlx5_0")
@@ -118,7 +119,11 @@ func TestNoDevices(t *testing.T) {
 	wantErr(t, "open what the kernel has not", err, verbs.ErrNotFound)
 
 	f := fake(t)
-	p = &provider{load: f.load, kernel: func() []string { return []string{fakeName, quickName, "mlx5_0"} }}
+	nodes := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(nodes, "uverbs2"), nil, 0o600))
+	p = &provider{load: f.load, nodes: nodes, kernel: func() []kernelDevice {
+		return []kernelDevice{{fakeName, "uverbs0"}, {quickName, "uverbs1"}, {"mlx5_0", "uverbs2"}}
+	}}
 	infos, err := p.Devices()
 	if len(infos) != 2 || err == nil || !strings.Contains(err.Error(), "no driver for mlx5_0: install ibverbs-providers") {
 		t.Errorf("a device without a driver: got %v, %v", infos, err)
@@ -129,6 +134,54 @@ func TestNoDevices(t *testing.T) {
 	f.fail("ibv_get_device_list", int32(syscall.ENOMEM))
 	if _, err = p.Open(fakeName); !errors.Is(err, syscall.ENOMEM) || strings.Contains(err.Error(), "driver") {
 		t.Errorf("open where the library cannot list devices: %v", err)
+	}
+}
+
+// TestNoNode: a device without its file in /dev/infiniband, as in a container, is an error that names the file, and not that there
+// is no such device. libibverbs lists such a device and cannot open it, or leaves it out.
+func TestNoNode(t *testing.T) {
+	f := fake(t)
+	nodes := t.TempDir()
+	node := filepath.Join(nodes, "uverbs0")
+	p := &provider{load: f.load, nodes: nodes, kernel: func() []kernelDevice {
+		return []kernelDevice{{fakeName, "uverbs0"}, {quickName, "uverbs1"}, {"mlx5_0", "uverbs2"}, {"mlx5_1", "uverbs3"}}
+	}}
+	open := func(what string, errno syscall.Errno, parts ...string) {
+		t.Helper()
+		f.fail("ibv_open_device", int32(errno))
+		_, err := p.Open(fakeName)
+		wantErr(t, what, err, errno, parts...)
+		if errors.Is(err, verbs.ErrNotFound) {
+			t.Errorf("%s: %v is ErrNotFound, by which verbs.Open goes on to other providers", what, err)
+		}
+	}
+	const remedy = "--device /dev/infiniband"
+	for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.ENODEV, syscall.ENXIO} {
+		open("open without its file", errno, "ibv_open_device", node+" is not there", remedy)
+	}
+	_, err := p.Open("mlx5_0")
+	if err == nil || !strings.Contains(err.Error(), "uverbs2 is not there") || !strings.Contains(err.Error(), remedy) || strings.Contains(err.Error(), "driver") {
+		t.Errorf("open what the library leaves out: %v", err)
+	}
+	for _, name := range []string{node, filepath.Join(nodes, "uverbs3")} {
+		check(t, os.WriteFile(name, nil, 0o600))
+	}
+	infos, err := p.Devices()
+	if len(infos) != 2 || err == nil || !strings.Contains(err.Error(), "see mlx5_0: ") || !strings.Contains(err.Error(), "no driver for mlx5_1: install") {
+		t.Errorf("one device without its file, and one without a driver: got %v, %v", infos, err)
+	}
+	open("open a file without a device", syscall.ENXIO, node+" leads to no device")
+	open("open what the user may not", syscall.EACCES, "may not use /dev/infiniband")
+}
+
+// TestListed: the kernel's list names each device and its file.
+func TestListed(t *testing.T) {
+	class := t.TempDir()
+	check(t, os.Mkdir(filepath.Join(class, "uverbs7"), 0o700))
+	check(t, os.WriteFile(filepath.Join(class, "uverbs7", "ibdev"), []byte("mlx5_0\n"), 0o600))
+	check(t, os.WriteFile(filepath.Join(class, "abi_version"), []byte("6\n"), 0o600))
+	if got := listed(class); len(got) != 1 || got[0] != (kernelDevice{"mlx5_0", "uverbs7"}) {
+		t.Errorf("got %v", got)
 	}
 }
 
