@@ -14,7 +14,7 @@ import (
 type Dialer struct {
 	Devices   []*verbs.Device // to use, instead of that of Config.PD or those of the registered providers
 	LocalAddr netip.AddrPort  // to connect from; port 0 stands for any
-	TOS       uint8           // type of service, IPv4 TOS or IPv6 traffic class, of all packets
+	TOS       uint8           // type of service, IPv4 TOS or IPv6 traffic class, of all packets; 0 leaves it to the device
 }
 
 // Dial connects to a listener, with a QP as c describes it. ctx bounds the attempt. Without
@@ -65,8 +65,10 @@ func (d *Dialer) dial(ctx context.Context, addr netip.AddrPort, c *Config, to fu
 }
 
 func (c *Conn) dial(ctx context.Context, d *Dialer, to func(*ID) error, config *Config, resolved <-chan Event) error {
-	if err := c.id.SetTOS(d.TOS); err != nil {
-		return err
+	if d.TOS != 0 {
+		if err := c.id.SetTOS(d.TOS); err != nil {
+			return err
+		}
 	}
 	if err := c.id.SetSecurity(config.Security); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 // options are those of rdma_set_option.
 type options struct {
 	tos        uint8
+	hasTOS     bool  // tos was set
 	ackTimeout uint8 // code
 	hasACK     bool  // ackTimeout was set
 	reuseAddr  bool
@@ -23,10 +24,12 @@ type options struct {
 const maxTimeoutCode = 31
 
 // SetTOS sets the type of service, IPv4 TOS or IPv6 traffic class, of the connection's packets
-// (RDMA_OPTION_ID_TOS). Set it before Connect or Accept.
+// (RDMA_OPTION_ID_TOS). Set it before Connect or Accept; on a card, for the peer's packets, before ResolveRoute
+// or SetPath. Without it they have the class of the path, which is 0 on software devices and the kernel's default on
+// cards, and at the accepting end that of the peer's request.
 func (id *ID) SetTOS(tos uint8) error {
 	return id.set("set type of service", func() error {
-		id.options.tos = tos
+		id.options.tos, id.options.hasTOS = tos, true
 		return nil
 	})
 }

@@ -316,7 +316,7 @@ func (id *ID) qpAttr(to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
 	if errors.Is(err, connector.ErrNoPeer) {
 		err = verbs.Errorf(verbs.ErrState, "the ID is %v: %w", id.state, err)
 	}
-	if mask&verbs.MaskAV != 0 {
+	if mask&verbs.MaskAV != 0 && id.options.hasTOS { // else the path's, which is the peer's at the accepting end
 		attr.AH.TrafficClass = id.options.tos
 	}
 	if mask&verbs.MaskMaxDestRDAtomic != 0 {

@@ -62,7 +62,7 @@ func (id *ID) routed(ev *connector.Event) {
 
 // call has what is known of the connection before its parameters. The caller holds id.mu.
 func (id *ID) call() connector.Call {
-	call := connector.Call{Type: id.qpType, Local: id.local, Remote: id.remote, Bound: id.binding != nil, TOS: id.options.tos,
+	call := connector.Call{Type: id.qpType, Local: id.local, Remote: id.remote, Bound: id.binding != nil, TOS: id.options.tos, HasTOS: id.options.hasTOS,
 		IB: id.ib, Service: id.peerService, PKey: id.pkey}
 	if id.options.hasACK {
 		call.ACKTimeout = id.options.ackTimeout
@@ -92,8 +92,8 @@ func (id *ID) Path() (PathRecord, error) {
 
 // SetPath takes a path that the program has found, in place of ResolveRoute (RDMA_OPTION_IB_PATH). The answer is
 // EventRouteResolved or EventRouteError. On InfiniBand all of it counts: LIDs, service level, P_Key. RoCE takes from it
-// the path MTU, up to the port's, and the packet lifetime, of which acknowledgement timeouts are made; a software device
-// takes the traffic class too, unless SetTOS was called.
+// the path MTU, up to the port's, the packet lifetime, of which acknowledgement timeouts are made, and the traffic class.
+// Where SetACKTimeout or SetTOS was called before, that counts in place of the latter two.
 func (id *ID) SetPath(p PathRecord) error {
 	const op = "set path"
 	id.mu.Lock()
@@ -120,7 +120,7 @@ func (id *ID) SetPath(p PathRecord) error {
 // usePath takes note of a path.
 func (o *options) usePath(p *PathRecord) {
 	o.path = p
-	if o.tos == 0 {
+	if !o.hasTOS {
 		o.tos = p.TrafficClass
 	}
 }

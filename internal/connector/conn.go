@@ -115,6 +115,7 @@ type Call struct {
 	Local, Remote netip.AddrPort
 	Bound         bool      // the local port is claimed for this end
 	TOS           uint8     // type of service or traffic class of the connection's packets
+	HasTOS        bool      // the program has chosen TOS; a kernel has a default of its own
 	MTU           verbs.MTU // the path MTU to ask for, unless less is known to get through; 0 stands for the port's active MTU
 	ACKTimeout    uint8     // code for both ends; 0 leaves it to the connector
 	Params        Params    // this end's; for UD only PrivateData counts

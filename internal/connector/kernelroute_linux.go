@@ -27,7 +27,7 @@ func (c *kernelConn) begin(call *Call, connect bool) error {
 	c.id, c.call, c.typ, c.local, c.remote, c.state, c.connects = id, *call, call.Type, call.Local, call.Remote, "ADDR_QUERY", connect
 	c.mu.Unlock()
 	c.c.count(c, true)
-	if call.TOS != 0 {
+	if call.HasTOS {
 		err = id.set(uapi.OptionIDTOS, []byte{call.TOS})
 	}
 	if call.ACKTimeout != 0 && call.Type != verbs.QPTypeUD {
@@ -160,7 +160,8 @@ func (c *kernelConn) addrResolved(id *kernelID, call *Call) {
 		c.local, c.at, c.state = local, on, "ROUTE_QUERY"
 		c.mu.Unlock()
 		if call.Path != nil {
-			err = id.setPath(call.Path) // whose event is that of a route
+			path := call.chosenPath()
+			err = id.setPath(&path) // whose event is that of a route
 		} else {
 			err = c.c.do(uapi.CMResolveRoute, uapi.CMResolveRouteArg{ID: id.number, TimeoutMs: resolveTime})
 		}

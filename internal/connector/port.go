@@ -131,7 +131,7 @@ type Request struct {
 	Conn          Conn // to be answered by Accept or Reject
 	Type          verbs.QPType
 	Local, Remote netip.AddrPort
-	TOS           uint8 // of the peer's packets
+	TOS           uint8 // of the peer's packets; 0 where the connector knows it of QPAttr alone
 
 	// Params are the peer's, its resources as they are for this end. Of a UD request only
 	// PrivateData counts.

@@ -61,6 +61,18 @@ func (c *Call) mtu(active verbs.MTU) verbs.MTU {
 	return cmp.Or(c.MTU, active)
 }
 
+// chosenPath is the path that the program has found, with what its options say besides.
+func (c *Call) chosenPath() PathRecord {
+	p := *c.Path
+	if c.HasTOS {
+		p.TrafficClass = c.TOS
+	}
+	if c.ACKTimeout > 0 {
+		p.PacketLifetime = lifetime(c)
+	}
+	return p
+}
+
 // flowLabel computes the flow label from the ports, as Linux does.
 func flowLabel(call *Call) uint32 {
 	const factor, mask = 31, 1<<20 - 1

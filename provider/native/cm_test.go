@@ -100,6 +100,9 @@ func options(t *testing.T) {
 		t.Errorf("traffic class %#x, timeout %d, port %d, %v: want 0x20, 17 and 1", attr.AH.TrafficClass, attr.Timeout, attr.Port, err)
 	}
 	l.next(rdmacm.EventEstablished)
+	if attr, _, err := req.ID.QP().Query(); err != nil || attr.AH.TrafficClass != 0x20 || attr.Timeout != 17 {
+		t.Errorf("at the accepting end: traffic class %#x, timeout %d, %v: want 0x20 and 17", attr.AH.TrafficClass, attr.Timeout, err)
+	}
 	c.must(c.id.Disconnect())
 	c.next(rdmacm.EventDisconnected)
 	l.next(rdmacm.EventDisconnected)
