@@ -36,8 +36,9 @@ func (id *ID) SetTOS(tos uint8) error {
 
 // SetACKTimeout sets how long QPs wait for an acknowledgement: 4.096 µs × 2^code, or for ever with 0
 // (RDMA_OPTION_ID_ACK_TIMEOUT). It applies to the QP of this end and, when set before Connect, to the
-// peer's. A 0 is for this end alone, as with librdmacm: the peer's QP waits as without the call. Without
-// it the code is 15, which is 0.13 s.
+// peer's. A kernel makes the peer's as it finds the route: on a card it must be set before ResolveRoute or SetPath, and
+// on InfiniBand only with SetPath it counts there. A 0 is for this end alone, as with librdmacm: the peer's QP waits as
+// without the call. Without it the code is 15, which is 0.13 s.
 //
 // Connect takes a long time for that of the way to the peer, and waits longer for an answer: up to 280 s
 // in place of 17 s, where the code is 22 or more.

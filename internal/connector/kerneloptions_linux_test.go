@@ -166,6 +166,33 @@ func TestKernelOwnTOS(t *testing.T) {
 	}
 }
 
+// TestKernelACKTimeout: the peer of a card learns an acknowledgement timeout that is set before the route, and this end's QP
+// has also one that is set later.
+func TestKernelACKTimeout(t *testing.T) {
+	ks := newKernels(t)
+	net := rdmatest.New(t)
+	card, _ := ks.device(t, net)
+	soft := net.Device()
+	const code, usual = 17, 15
+	for _, late := range []bool{false, true} {
+		a := newAttempt(t, card, soft)
+		set := func() { must(t, a.id.SetACKTimeout(code)) }
+		want := uint8(usual)
+		if !late {
+			want = code
+			set()
+		}
+		a.route(nil)
+		if late {
+			set()
+		}
+		a.request()
+		if own, peer := a.accept(); own.Timeout != code || peer.Timeout != want {
+			t.Errorf("set late %v: timeouts %d at this end and %d at the peer's, want %d and %d", late, own.Timeout, peer.Timeout, code, want)
+		}
+	}
+}
+
 // TestKernelPathOptions: a path that the program gives to the kernel has what the options of the ID say, as on a software
 // device.
 func TestKernelPathOptions(t *testing.T) {

@@ -78,7 +78,7 @@ func (c *kernelConn) Connect(call *Call) error {
 	c.mu.Lock()
 	id, state := c.id, c.state
 	if id != nil {
-		c.call.Params, c.call.ACKTimeout = call.Params, call.ACKTimeout
+		c.call.Params = call.Params
 		c.connects = true
 	}
 	c.mu.Unlock()

@@ -81,6 +81,8 @@ var cornerMutants = []mutant{
 		"mask&verbs.MaskAV != 0 && id.options.hasTOS {", "mask&verbs.MaskAV != 0 {", "./internal/connector", "TestKernelTOS"},
 	{"a kernel is not told that the program has chosen traffic class 0", connector + "kernelroute_linux.go",
 		"	if call.HasTOS {\n", "	if call.TOS != 0 {\n", "./internal/connector", "TestKernelOwnTOS"},
+	{"a kernel is not told of an acknowledgement timeout", connector + "kernelroute_linux.go",
+		"	if call.ACKTimeout != 0 && call.Type", "	if false && call.Type", "./internal/connector", "TestKernelACKTimeout"},
 	{"a path that the program has found goes to the kernel without what options say", connector + "kernelroute_linux.go",
 		"path := call.chosenPath()", "path := *call.Path", "./internal/connector", "TestKernelPathOptions"},
 	{"a dialer's type of service is ignored", "rdmacm/dial.go",
