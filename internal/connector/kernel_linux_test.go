@@ -394,13 +394,15 @@ func TestKernelFamilies(t *testing.T) {
 			must(t, err)
 			for _, a := range addrs {
 				ctx, cancel := context.WithCancel(t.Context())
-				go func() {
+				var answered sync.WaitGroup
+				answered.Go(func() {
 					if req, err := l.Accept(ctx); err == nil {
 						_ = req.Reject([]byte("heard"))
 					}
-				}()
+				})
 				_, err := (&rdmacm.Dialer{Devices: []*verbs.Device{soft}}).Dial(ctx, netip.AddrPortFrom(a, l.Addr().Port()), nil)
 				cancel()
+				answered.Wait()
 				want := rdmacm.RejectConsumerDefined
 				if only && a.Is4() {
 					want = rdmacm.RejectInvalidServiceID // nobody listens
