@@ -69,7 +69,7 @@ func conform(t *testing.T, cfg Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	outcomes := verify(ctx, t, g, "--skip", hurtOf[cfg.Device])
+	outcomes := verify(ctx, t, g, "--skip", hurtOf[cfg.Device].cases)
 	table, lacks := knownOf[cfg.Device], lacksOf[cfg.Device]
 	count, seen, lacked := map[string]int{}, map[string]bool{}, map[string]bool{}
 	for _, c := range outcomes {
@@ -83,7 +83,7 @@ func conform(t *testing.T, cfg Config) {
 			}
 		}
 		why := surprise(table, kernel, c.Case, c.Outcome)
-		for i := 0; i < stalls[cfg.Device] && why != "" && strings.Contains(c.Why, "deadline exceeded"); i++ {
+		for i := 0; i < stallOf[cfg.Device].times && why != "" && strings.Contains(c.Why, "deadline exceeded"); i++ {
 			t.Logf("%s has stalled, and runs again", c.Case)
 			c = verify(ctx, t, g, "--run", "^"+regexp.QuoteMeta(c.Case)+"$")[0]
 			why = surprise(table, kernel, c.Case, c.Outcome)

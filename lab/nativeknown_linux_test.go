@@ -5,7 +5,7 @@ import "strings"
 // known is a case of the conformance suite that does not pass on a driver of Linux.
 type known struct {
 	outcome string // "fail", or "some" for a case that passes or fails
-	cause   string // in the driver's source
+	cause   string // in the driver's source; docs/guide/cards.md has it in the same words, with a remedy
 	kernel  string // the version that it is known of, such as "6.1"; "" for all that the lab has
 }
 
@@ -23,40 +23,57 @@ func isOf(release, version string) bool {
 // knownOf are the cases that do not pass, by driver.
 var knownOf = map[string]map[string]known{deviceRxe: rxeKnown, deviceSiw: siwKnown}
 
-// hurtOf are the cases that are left out, as a regular expression: to close a QP that has bound a window ends in a fault of the
-// kernel, in rxe_destroy_qp, since rxe's windows hold their QPs.
-var hurtOf = map[string]string{deviceRxe: "^mw/type 2: the QP goes$", deviceSiw: "^$"}
+// hurt are the cases that are left out, since they harm the kernel.
+type hurt struct {
+	cases string // a regular expression
+	cause string // as in known; "" if there is none
+}
 
-// stalls is how many times a case that has run out of time runs again, by driver. Siw leaves data unread now and then, any case's:
-// its siw_qp_llp_data_ready gives up where it does not get the QP's lock, and nothing comes back to the data.
-var stalls = map[string]int{deviceSiw: 3}
+// hurtOf are the cases that are left out, by driver. Rxe's windows hold their QPs, so to close a QP that has bound one ends in a
+// fault of the kernel, in rxe_destroy_qp, or, on later ones, is given up after 50 seconds, and the memory is freed all the same.
+var hurtOf = map[string]hurt{
+	deviceRxe: {"^mw/type 2: the QP goes$", "a QP that is closed before a window of type 2 that it has bound harms the kernel"},
+	deviceSiw: {"^$", ""},
+}
+
+// stall is how a driver overlooks data now and then, any case's.
+type stall struct {
+	times int // so often a case that has run out of time runs again
+	cause string
+}
+
+// stallOf is by driver. Siw's siw_qp_llp_data_ready gives up where it does not get the QP's lock, and nothing comes back to the
+// data.
+var stallOf = map[string]stall{deviceSiw: {3, "data that have arrived stay unread now and then, until more arrive"}}
 
 const notPromised = "it is not guaranteed"
 
-// Why cases do not pass on rdma_rxe.
+// Why cases do not pass on rdma_rxe. Of groups: the driver has the interface take frames of an IPv6 group, and the host's IP stack
+// drops what it is no member of; the connection manager joins.
 const (
-	rxeSQE      = "rxe has no state SQE: a failed send takes a UC or UD QP to ERR"
-	rxeCapacity = "rxe makes queues with room for 2^n-1 work requests, and does not tell; later ones tell, and free the place of a send that is done and not polled"
-	rxeIOVA     = "the kernel takes an IOVA only that lies as far into a page as the memory does"
-	rxeFlush    = "rxe flushes what a send queue has done and not completed, where a later work request fails"
-	rxeLastWQE  = "rxe raises no LAST_WQE_REACHED"
-	rxeDrain    = "rxe ends a draining, and sends what was posted in SQD, with the next work request alone"
-	rxeGroup    = "rxe has the interface take frames for an IPv6 group; the host's IP joins by the connection manager alone"
-	rxeBounds   = "rxe holds a request to the bounds of the region, and not to the window's"
+	rxeSQE      = "there is no state SQE: a failed send takes a UC or UD QP to ERR"
+	rxeCapacity = "queues hold more than QP.Query says: 2^n-1 work requests, and on Linux 6.12 the place of a send is free before the send is polled"
+	rxeIOVA     = "an IOVA is refused unless it lies as far into a page as the memory does"
+	rxeFlush    = "sends that are done and not completed are flushed where a later one fails"
+	rxeLastWQE  = "QP_LAST_WQE_REACHED is never raised"
+	rxeDrain    = "in SQD and behind it, draining ends, and what was posted meanwhile is sent, with the next work request alone"
+	rxeGroup    = "a group that a QP is attached to brings nothing unless the host has joined it"
+	rxeBounds   = "the bounds of a window are those of its region"
+	rxeEarly    = "a receive that fails completes before its QP is in ERR"
 	rxePlaces   = "rxe has FLUSH and ATOMIC WRITE from Linux 6.2 on"
 )
 
 var rxeKnown = map[string]known{
 	"state/walk":                            {"some", rxeDrain, ""},
-	"state/values out of range":             {"fail", "rxe takes a P_Key index beyond the table, and an MTU beyond the port's", ""},
+	"state/values out of range":             {"fail", "a P_Key index beyond the table, and an MTU beyond the port's, are taken", ""},
 	"rc/full queues":                        {"some", rxeCapacity, ""},
-	"event/communication established":       {"fail", "rxe raises no COMM_EST", ""},
+	"event/communication established":       {"fail", "COMM_EST is never raised", ""},
 	"event/send queue drained":              {"some", rxeDrain, ""},
 	"mr/zero based":                         {"some", rxeIOVA, ""},
 	"mr/iova":                               {"some", rxeIOVA, ""},
 	"uc/send queue error":                   {"fail", rxeSQE, ""},
 	"ud/send queue error":                   {"fail", rxeSQE, ""},
-	"ud/Q_Key":                              {"fail", "rxe does not put the QP's own Q_Key in the place of one whose top bit is set", ""},
+	"ud/Q_Key":                              {"fail", "the QP's own Q_Key does not take the place of one whose top bit is set", ""},
 	"ud/multicast":                          {"fail", rxeGroup, ""},
 	"ud/multicast to many QPs":              {"fail", rxeGroup, ""},
 	"srq/limit":                             {"fail", rxeLastWQE, "6.1"},
@@ -64,29 +81,29 @@ var rxeKnown = map[string]known{
 	"srq/message too long":                  {"fail", rxeLastWQE, "6.1"},
 	"mw/type 1: access and bounds":          {"fail", rxeBounds, ""},
 	"mw/type 2: access and bounds":          {"fail", rxeBounds, ""},
-	"mw/type 2: send with invalidate":       {"fail", "rxe completes the receive without the key that was invalidated", ""},
-	"mw/type 2: send with a bad invalidate": {"fail", "rxe completes the receive with an error, and sends no NAK", ""},
-	"mw/type 2: refused binds":              {"fail", "rxe takes the low 8 bits of the key that a bind names, and does not look at the others", ""},
-	"cq/solicited":                          {"fail", "rxe does not take the flush of a receive for solicited", "6.12"},
-	"ud/address handles":                    {"some", "rxe looks at the AH of a datagram when it sends it, which may be after the program has closed it", "6.12"},
+	"mw/type 2: send with invalidate":       {"fail", "a receive does not tell which key a SEND has invalidated", ""},
+	"mw/type 2: send with a bad invalidate": {"fail", "a SEND that invalidates a wrong key fails the receive, and is answered by no NAK", ""},
+	"mw/type 2: refused binds":              {"fail", "of the key that a bind names, only the low 8 bits count", ""},
+	"cq/solicited":                          {"fail", "a receive that is flushed raises no event of a CQ that is armed for solicited ones", "6.12"},
+	"ud/address handles":                    {"some", "an AH is looked up when its datagram is sent, which may be after it was closed: the QP fails", "6.12"},
 	"mw/type 1: refused binds":              {"some", rxeFlush, "6.12"},
-	"rc/error: bad lkey of a receive":       {"some", "rxe completes a receive that fails before its QP is in ERR", ""},
-	"rc/error: message too long":            {"some", "rxe completes a receive that fails before its QP is in ERR", ""},
+	"rc/error: bad lkey of a receive":       {"some", rxeEarly, ""},
+	"rc/error: message too long":            {"some", rxeEarly, ""},
 	"rc/error: bad lkey of a send":          {"some", rxeFlush, "6.12"},
 	"mw/type 2: posted in a list":           {"some", rxeFlush, "6.12"},
-	"rc/flush to a file":                    {"fail", "rxe registers memory for FLUSHes to storage where it is persistent memory alone", "6.12"},
+	"rc/flush to a file":                    {"fail", "memory for FLUSHes to storage must be persistent memory", "6.12"},
 }
 
-// Why cases do not pass on siw.
+// Why cases do not pass on siw. The 145th CQ of pyverbs fails too.
 const (
-	siwImm    = "siw has no WRITE with immediate data"
-	siwOneSGE = "siw reads into one SGE alone"
-	siwOrder  = "siw completes a SEND before an earlier READ"
-	siwStatus = "siw completes what a fault ends with WC_LOC_QP_OP_ERR or WC_GENERAL_ERR, or does not complete it, and a later SEND before it"
-	siwEvents = "siw raises QP_FATAL, and no LAST_WQE_REACHED"
-	siwSRQ    = "rdma-core has no query_srq for siw"
-	siwIOVA   = "siw knows a region by the addresses of its memory alone, and the kernel takes few others"
-	siwCQs    = "a process gets 144 pages for the rings of CQs and QPs on siw: the 145th CQ of pyverbs fails too"
+	siwImm    = "there is no WRITE with immediate data"
+	siwOneSGE = "a READ fills the first of its SGEs alone, and the rest is lost"
+	siwOrder  = "a SEND completes before an earlier READ"
+	siwStatus = "what a fault ends has WC_LOC_QP_OP_ERR or WC_GENERAL_ERR, or never completes, and a later SEND completes before it"
+	siwEvents = "QP_FATAL is raised, and QP_LAST_WQE_REACHED never"
+	siwSRQ    = "rdma-core has no query of an SRQ"
+	siwIOVA   = "a region is known by the addresses of its memory alone: no IOVA, and no zero-based region"
+	siwCQs    = "a process gets 144 pages for the rings of its CQs, QPs and SRQs"
 )
 
 // siwKnown are the cases that do not pass on siw. Some depend on who is quicker: a fault, or what was posted behind it.
@@ -96,7 +113,7 @@ var siwKnown = map[string]known{
 	"rc/empty messages need no key":              {"fail", siwImm, ""},
 	"rc/scatter and gather":                      {"fail", siwOneSGE, ""},
 	"rc/signal all":                              {"some", siwOrder, ""},
-	"rc/full queues":                             {"fail", "siw frees the place of a send when TCP has taken it, not when it is polled", ""},
+	"rc/full queues":                             {"fail", "the place of a send is free when TCP has taken it, and not when it is polled", ""},
 	"rc/error: write with a bad rkey":            {"fail", siwStatus, ""},
 	"rc/error: write beyond the region":          {"fail", siwStatus, ""},
 	"rc/error: write before the region":          {"fail", siwStatus, ""},
@@ -108,7 +125,7 @@ var siwKnown = map[string]known{
 	"rc/error: message too long":                 {"some", siwStatus, ""},
 	"rc/error: bad lkey of a send":               {"fail", siwStatus, ""},
 	"rc/error: bad lkey of a receive":            {"some", siwStatus, ""},
-	"cq/solicited":                               {"fail", "siw takes no receive for solicited", ""},
+	"cq/solicited":                               {"fail", "a CQ that is armed for solicited completions raises no event for a receive", ""},
 	"mr/allocated":                               {"some", siwStatus, ""},
 	"mr/registered":                              {"some", siwStatus, ""},
 	"mr/zero based":                              {"fail", siwIOVA, ""},
@@ -121,8 +138,8 @@ var siwKnown = map[string]known{
 	"srq/last WQE":                               {"fail", siwEvents, ""},
 	"srq/message too long":                       {"fail", siwEvents, ""},
 	"rc/error: write to a region of another PD":  {"some", siwStatus, ""},
-	"state/walk":                                 {"fail", "siw has no state RESET, and tells INIT", "6.12"},
-	"cm/negotiation":                             {"fail", "siw swaps the two depths of READs when asked for them", ""},
+	"state/walk":                                 {"fail", "a QP in RESET says that it is in INIT", "6.12"},
+	"cm/negotiation":                             {"fail", "a query of a QP swaps MaxRDAtomic and MaxDestRDAtomic", ""},
 	"cm/many at a time":                          {"fail", siwCQs, ""},
 }
 
