@@ -76,7 +76,6 @@ var rxeKnown = map[string]known{
 	"ud/Q_Key":                              {"fail", "the QP's own Q_Key does not take the place of one whose top bit is set", ""},
 	"ud/multicast":                          {"fail", rxeGroup, ""},
 	"ud/multicast to many QPs":              {"fail", rxeGroup, ""},
-	"srq/limit":                             {"fail", rxeLastWQE, "6.1"},
 	"srq/last WQE":                          {"fail", rxeLastWQE, "6.1"},
 	"srq/message too long":                  {"fail", rxeLastWQE, "6.1"},
 	"mw/type 1: access and bounds":          {"fail", rxeBounds, ""},

@@ -95,23 +95,28 @@ var srqCases = []Case{
 	{
 		Name: "srq/limit", Needs: SRQ,
 		A: func(s *Side) {
-			ends := s.senders(1)
+			ends := s.senders(2)
 			for {
 				n := Exchange(s, 0)
+				e := ends[0]
 				if n == 0 {
-					return
+					n, e = 1, ends[1]
 				}
 				for range n {
-					ends[0].send(send(1))
-					ends[0].sent(1, verbs.WCSend)
+					e.send(send(1))
+					e.sent(1, verbs.WCSend)
 				}
 				s.Barrier()
+				if e == ends[1] {
+					return
+				}
 			}
 		},
 		B: func(s *Side) {
 			pd := s.allocPD()
-			q := s.createSRQ(pd, srqSize)
+			q, other := s.createSRQ(pd, srqSize), s.createSRQ(pd, srqSize)
 			e := s.shared(1, q, setup{})[0]
+			last := s.shared(1, other, setup{})[0]
 			s.postSRQ(q, make([]verbs.RecvWR, 10)...)
 			limit := func() int {
 				a, err := q.Query()
@@ -139,9 +144,13 @@ var srqCases = []Case{
 			s.must(q.Modify(verbs.SRQAttr{Limit: 3}, verbs.SRQMaskLimit))
 			take(6)
 			want(s, "SRQ of the event", s.event(verbs.EventSRQLimitReached).SRQ, q)
+			// The next event is the other SRQ's, so the limit raised no further one.
+			s.postSRQ(other, recv(0))
+			s.must(other.Modify(verbs.SRQAttr{Limit: 1}, verbs.SRQMaskLimit))
 			Exchange(s, 0)
-			e.modify(verbs.QPStateErr) // the next event is this one's, so the limit raised no further one
-			want(s, "QP of the event", s.event(verbs.EventQPLastWQEReached).QP, e.qp)
+			s.Barrier()
+			last.received(0, 0)
+			want(s, "SRQ of the last event", s.event(verbs.EventSRQLimitReached).SRQ, other)
 		},
 	},
 	// A message that finds the SRQ empty waits, or fails if the sender does not retry.
