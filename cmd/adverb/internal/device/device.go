@@ -37,10 +37,11 @@ var Netdevs = cli.Values{List: func() (list []cli.Value) {
 // MTUs are the path MTUs in bytes, for completion.
 var MTUs = cli.OneOf("256", "512", "1024", "2048", "4096")
 
-// List returns all devices. It fails, and reports the failure in the words of the C programs, only
+// List returns all devices, and says which of the kernel's this build does not serve. It fails, and reports the failure in the words of the C programs, only
 // if there is no list at all. That one provider fails hides no device of another.
 func List(inv *cli.Invocation) (list []verbs.DeviceInfo, ok bool) {
 	list, err := verbs.Devices()
+	defer ExplainUnserved(inv)
 	if err != nil && len(list) == 0 {
 		inv.Fail(err, "Failed to get IB devices list: %v\n", clib.SystemError(err))
 		return nil, false
@@ -70,6 +71,7 @@ func Open(inv *cli.Invocation, name string) *verbs.Device {
 		switch {
 		case errors.Is(err, ErrNone):
 			inv.Fail(err, "No IB devices found\n")
+			ExplainUnserved(inv)
 			return nil
 		case err != nil:
 			inv.Fail(err, "Failed to get IB devices list: %v\n", clib.SystemError(err))
@@ -80,6 +82,7 @@ func Open(inv *cli.Invocation, name string) *verbs.Device {
 	switch {
 	case errors.Is(err, verbs.ErrNotFound):
 		inv.Fail(err, "IB device %s not found\n", name)
+		ExplainUnserved(inv)
 	case err != nil:
 		inv.Fail(err, "Couldn't get context for %s\n", name)
 	default:

@@ -202,6 +202,7 @@ func query(inv *cli.Invocation, name string, f flags) (r *report, code int) {
 	dev, err := verbs.Open(name)
 	if errors.Is(err, verbs.ErrNotFound) {
 		inv.Fail(err, "IB device '%s' wasn't found\n", name)
+		device.ExplainUnserved(inv)
 		return nil, statusNoDevice
 	}
 	if err != nil {

@@ -64,6 +64,9 @@ func runGIDs(inv *cli.Invocation) int {
 		es, err := deviceGIDs(name)
 		if err != nil {
 			inv.Explain(err)
+			if errors.Is(err, verbs.ErrNotFound) {
+				device.ExplainUnserved(inv)
+			}
 			code = cli.ExitError
 		}
 		for _, e := range es {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/device"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -38,7 +39,7 @@ type cardFacts struct {
 }
 
 func factsOfHost() hostFacts {
-	f := hostFacts{Adverb: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Cards: slices.Contains(verbs.Providers(), "native"),
+	f := hostFacts{Adverb: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Cards: device.WithCards(),
 		Kernel: line("/proc/sys/kernel/osrelease"), Library: libraryFile()}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		f.Adverb = info.Main.Version
@@ -85,21 +86,19 @@ func libraryFile() string {
 	return ""
 }
 
-const classDir = "/sys/class/infiniband"
-
 // boardOf returns what identifies a card's board, or "".
 func boardOf(kernelName string) string {
 	if kernelName == "" {
 		return ""
 	}
-	return line(filepath.Join(classDir, kernelName, "board_id"))
+	return line(filepath.Join(device.ClassDir, kernelName, "board_id"))
 }
 
 func factsOfCard(kernelName string) (c cardFacts) {
 	if kernelName == "" {
 		return c
 	}
-	dir := filepath.Join(classDir, kernelName)
+	dir := filepath.Join(device.ClassDir, kernelName)
 	if to, err := filepath.EvalSymlinks(filepath.Join(dir, "device", "driver")); err == nil {
 		c.Driver = filepath.Base(to)
 	}

@@ -91,6 +91,10 @@ func TestShown(t *testing.T) {
 	if want := "/dev/infiniband:\nrdma_cm\nuverbs0\n\n/sys/class/infiniband:\nrxe_lo\nrxe_lo\n4\n"; r.Code != 0 || r.Stdout != want {
 		t.Errorf("status %d, %q, %s, want %q", r.Code, r.Stdout, r.Stderr, want)
 	}
+	// A file by which the tool tells the kernel's devices, which its usual build does not serve, from these.
+	if r := underRun(t, "test", "-e", "/sys/class/infiniband/rxe_lo/uevent"); r.Code != 1 {
+		t.Errorf("rxe_lo/uevent: status %d, %s, want 1: there is none", r.Code, r.Stderr)
+	}
 }
 
 // TestStatus: the status is the program's.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/device"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -35,12 +36,13 @@ type facts struct {
 	Go       string `json:"go"`
 	Platform string `json:"platform"` // GOOS/GOARCH
 
-	Providers []string `json:"providers"` // of devices: native has cards
+	Providers []string `json:"providers"`          // of devices: native has cards
+	Unserved  []string `json:"unserved,omitempty"` // the kernel's devices, where no provider has cards
 }
 
 // read takes the facts of a build; info is nil if there are none.
 func read(info *debug.BuildInfo) facts {
-	f := facts{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Providers: verbs.Providers()}
+	f := facts{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Providers: verbs.Providers(), Unserved: device.Unserved()}
 	if info == nil {
 		return f
 	}
@@ -76,7 +78,11 @@ func (f facts) String() string {
 		}
 		s += "\n"
 	}
-	return s + fmt.Sprintf("go        %s\nplatform  %s\ndevices   %s\n", f.Go, f.Platform, strings.Join(f.Providers, ", "))
+	s += fmt.Sprintf("go        %s\nplatform  %s\ndevices   %s\n", f.Go, f.Platform, strings.Join(f.Providers, ", "))
+	if len(f.Unserved) > 0 {
+		s += "          " + device.UnservedRemedy(f.Unserved) + "\n"
+	}
+	return s
 }
 
 func run(inv *cli.Invocation) int {

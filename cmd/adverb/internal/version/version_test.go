@@ -33,6 +33,14 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestUnserved: a build without cards says so where the kernel has one.
+func TestUnserved(t *testing.T) {
+	f := facts{Providers: []string{"soft"}, Unserved: []string{"mlx5_0"}}
+	if got, want := f.String(), "devices   soft\n          the kernel has mlx5_0: this build has no cards; use "; !strings.Contains(got, want) {
+		t.Errorf("got\n%swant %q in it", got, want)
+	}
+}
+
 func TestCommand(t *testing.T) {
 	tool := tooltest.New(Command)
 	if r := tool.Result(t.Context(), "adverb", "version"); r.Code != 0 || !strings.HasPrefix(r.Stdout, "adverb ") || !strings.Contains(r.Stdout, platform+"\ndevices   ") {
