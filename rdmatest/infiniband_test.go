@@ -233,6 +233,47 @@ func TestInfiniBandPartitions(t *testing.T) {
 	})
 }
 
+// A UD QP is of its partition from the beginning, also if it never sends.
+func TestInfiniBandPartitionsUD(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, _, a, b := spines(t, rdmatest.Config{})
+		net.SetPartition(0x8001, a, b)
+		event(t, a, verbs.EventPKeyChange)
+		event(t, b, verbs.EventPKeyChange)
+		for _, c := range []struct{ from, to int }{{1, 1}, {0, 1}, {1, 0}, {0, 0}} {
+			x, y := rdmatest.Datagrams(t, a, b)
+			for e, index := range map[*rdmatest.Endpoint]int{x: c.from, y: c.to} {
+				err := e.QP.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)
+				if err == nil {
+					err = e.QP.Modify(&verbs.QPAttr{State: verbs.QPStateInit, Port: 1, PKeyIndex: index, QKey: rdmatest.QKey},
+						verbs.MaskState|verbs.MaskPKeyIndex|verbs.MaskPort|verbs.MaskQKey)
+				}
+				if err == nil {
+					err = e.QP.Modify(&verbs.QPAttr{State: verbs.QPStateRTR}, verbs.MaskState)
+				}
+				if err == nil {
+					err = e.QP.RTS(0, verbs.Retry{})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			before, _ := b.QueryPort(1)
+			src, dst := x.MR(8), y.MR(48)
+			y.Recv(verbs.RecvWR{SGList: []verbs.SGE{dst.SGE(0, 48)}})
+			x.Send(x.To(verbs.SendWR{Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{src.SGE(0, 8)}}))
+			x.Done()
+			synctest.Wait()
+			var wcs [1]verbs.WC
+			n, err := y.CQ.Poll(wcs[:])
+			after, _ := b.QueryPort(1)
+			if dropped := after.BadPKeyCntr - before.BadPKeyCntr; err != nil || (n == 1) != (c.from == c.to) || (dropped == 1) != (c.from != c.to) {
+				t.Errorf("P_Key index %d to %d: %d datagrams received, %v, and bad_pkey_cntr counts %d", c.from, c.to, n, err, dropped)
+			}
+		}
+	})
+}
+
 // captureFile returns tshark and a file for it, or skips the test where tshark is not installed.
 func captureFile(t *testing.T) (tshark string, f *os.File) {
 	t.Helper()

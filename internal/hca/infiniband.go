@@ -37,8 +37,8 @@ func (p *port) isIB() bool { return p.ib() != nil }
 
 // pkeys returns the P_Key table. RoCE devices know one partition.
 func (p *port) pkeys() []uint16 {
-	if ib := p.ib(); ib != nil {
-		return ib.PKeys
+	if keys := p.ibKeys.Load(); keys != nil {
+		return *keys
 	}
 	return []uint16{wire.DefaultPKey}
 }
@@ -125,15 +125,6 @@ func (d *Device) resolveIB(s *shard, ah *verbs.AHAttr) (path, error) {
 	return path{eng: e, dst: netip.AddrPortFrom(to, ah.DLID), trafficClass: ah.TrafficClass, ib: way}, nil
 }
 
-// routeIB is the rest of route, with a path that is set.
-func (q *qp) routeIB() {
-	q.out.src, q.out.flow = q.out.ib.src, q.out.ib.flow
-	q.out.pkey = 0
-	if keys, i := q.dev.port.pkeys(), q.t.Attr().PKeyIndex; i >= 0 && i < len(keys) && keys[i] != wire.DefaultPKey {
-		q.out.pkey = keys[i]
-	}
-}
-
 // loadAlternate makes a path the alternate one of q. The port is the only one that there is.
 func (d *Device) loadAlternate(s *shard, attr *verbs.QPAttr) (*path, error) {
 	switch {
@@ -185,15 +176,26 @@ func (q *qp) followsPeer(now time.Duration, p *wire.Packet, d *link.Datagram, se
 	return true
 }
 
-// mark gives a packet the QP's P_Key.
-func (o *outbound) mark(packet []byte) { binary.BigEndian.PutUint16(packet[2:], o.pkey) }
-
-// takes reports whether a packet is of the QP's partition. Two limited members do not talk to each other.
-func (o *outbound) takes(pkey uint16) bool {
-	if o.pkey == 0 {
-		return pkey&wire.PKeyBase == wire.DefaultPKey&wire.PKeyBase
+// pkey returns the P_Key of q's packets, which the table has now at the QP's index; 0 where the subnet manager has taken
+// it away.
+func (q *qp) pkey() uint16 {
+	keys := q.dev.port.ibKeys.Load()
+	if keys == nil {
+		return wire.DefaultPKey
 	}
-	return pkey&wire.PKeyBase == o.pkey&wire.PKeyBase && (pkey|o.pkey)&^uint16(wire.PKeyBase) != 0
+	if i := q.t.PKeyIndex(); i < len(*keys) {
+		return (*keys)[i]
+	}
+	return 0
+}
+
+// mark gives a packet a P_Key.
+func mark(packet []byte, pkey uint16) { binary.BigEndian.PutUint16(packet[2:], pkey) }
+
+// matches reports whether packets of a P_Key are for a QP that has the P_Key own. Two limited members do not talk to each
+// other, and what has no partition talks to nobody.
+func matches(own, pkey uint16) bool {
+	return own&wire.PKeyBase != 0 && pkey&wire.PKeyBase == own&wire.PKeyBase && (pkey|own)&^uint16(wire.PKeyBase) != 0
 }
 
 // flowOf returns the flow of a datagram that has come.

@@ -15,7 +15,6 @@ type path struct {
 	eng          *engine
 	dst          netip.AddrPort
 	trafficClass uint8
-	pkey         uint16 // of a QP on InfiniBand; 0 is the default partition
 	ib           *ibWay // on InfiniBand, or nil
 }
 
@@ -129,7 +128,7 @@ func (q *qp) SetAdaptiveRouting(r verbs.AdaptiveRouting) error {
 func (q *qp) route(p path) {
 	q.out.path = p
 	if p.ib != nil {
-		q.routeIB()
+		q.out.src, q.out.flow = p.ib.src, p.ib.flow
 		return
 	}
 	q.out.src = p.eng.link.Source(q.num)

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/adverb-rdma/adverb/internal/limits"
 	"github.com/adverb-rdma/adverb/internal/link"
@@ -20,6 +21,7 @@ type port struct {
 	had   [gidTableLen]netip.Addr // the address that each entry has, or had last
 	eui   verbs.GUID
 
+	ibKeys     atomic.Pointer[[]uint16] // of InfiniBand: the P_Key table, for those who do not hold mu
 	netdevName string
 	downed     uint64 // how often state.Up became false
 
@@ -58,6 +60,9 @@ func (p *port) refresh(d *Device, first bool) error {
 	}
 	wasUp, was := p.state.Up, p.state.IB
 	p.state = s
+	if s.IB != nil {
+		p.ibKeys.Store(&s.IB.PKeys) // before the event that tells of them
+	}
 	if first {
 		p.eui = guidOf(s)
 	}

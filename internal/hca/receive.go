@@ -131,7 +131,7 @@ func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int,
 		e.drop(dropSource, q, d)
 	case !q.peer.Verify(q.out.src.Addr(), d, segment, payload):
 		e.drop(dropICRC, q, d)
-	case !q.out.takes(p.PKey): // after the ICRC: damage is no partition's fault
+	case !matches(q.pkey(), p.PKey): // after the ICRC: damage is no partition's fault
 		e.drop(dropPKey, q, d)
 		e.dev.port.badPKeys.add()
 	case q.security != nil:
@@ -177,7 +177,7 @@ func (e *engine) acceptDatagram(q *qp, d *link.Datagram, segment int, payload []
 		e.drop(dropNoQP, nil, d)
 	case !peer.VerifyAny(&flow, d, segment, payload):
 		e.drop(dropICRC, q, d)
-	case !q.out.takes(p.PKey):
+	case !matches(q.pkey(), p.PKey):
 		e.drop(dropPKey, q, d)
 		e.dev.port.badPKeys.add()
 	default:

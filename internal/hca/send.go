@@ -91,7 +91,7 @@ func (q *qp) transmitPublished(b *batch, now time.Duration) {
 // send sends the packets of one turn by an empty batch, and leaves it empty.
 func (q *qp) send(b *batch, now time.Duration) {
 	q.t.Turn()
-	lead := 0
+	lead, pkey := 0, q.pkey()
 	if q.security != nil {
 		lead = secure.Lead
 	}
@@ -124,8 +124,8 @@ func (q *qp) send(b *batch, now time.Duration) {
 			class = cnpClass
 		}
 		q.traffic.sends(n)
-		if q.out.pkey != 0 {
-			q.out.mark(b.space[b.used:])
+		if pkey != wire.DefaultPKey {
+			mark(b.space[b.used:], pkey)
 		}
 		b.add(&q.out, n, class)
 		if op == wire.RCFlush && q.security == nil && q.peer.MayBeLinux() {

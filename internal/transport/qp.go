@@ -104,6 +104,9 @@ func (q *QP) State() verbs.QPState { return q.attr.State }
 // DestQPN returns the number of the peer's QP.
 func (q *QP) DestQPN() verbs.QPN { return q.attr.DestQPN }
 
+// PKeyIndex returns the place of the QP's P_Key in the port's table.
+func (q *QP) PKeyIndex() int { return q.attr.PKeyIndex }
+
 // Attr returns the QP's attributes.
 func (q *QP) Attr() verbs.QPAttr {
 	a := q.attr
