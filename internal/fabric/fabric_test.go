@@ -224,8 +224,8 @@ func TestSwitchFails(t *testing.T) {
 	if reach() {
 		t.Error("without spines packets arrive")
 	}
-	if _, err := a.Path(b.GID()); err != SAError(wire.SAStatusNoRecords) {
-		t.Errorf("a path to a port that is out of reach: %v, want that there is no record", err)
+	if _, err := a.Path(b.GID(), 0); err != SAError(wire.SAStatusBadGID) {
+		t.Errorf("a path to a port that is out of reach: %v, want that the GID is unknown", err)
 	}
 	f.spines[used].Repair()
 	f.Settle()
@@ -260,7 +260,7 @@ func TestHandover(t *testing.T) {
 	if second.IsMaster() {
 		t.Fatal("the second manager knows of the first's end without asking")
 	}
-	if _, err := f.hosts[1].Path(f.hosts[3].GID()); err == nil {
+	if _, err := f.hosts[1].Path(f.hosts[3].GID(), 0); err == nil {
 		t.Fatal("a manager that is stopped answers")
 	}
 	f.Poll()
@@ -269,7 +269,7 @@ func TestHandover(t *testing.T) {
 	if !second.IsMaster() || after.SMLID != f.hosts[2].State().LID || after.SMChanges != before.SMChanges+1 || after.Reregister != before.Reregister+1 || after.LID != before.LID {
 		t.Errorf("after the handover %+v, want the LID as it was, another manager's, and a wish to register anew", after)
 	}
-	if _, err := f.hosts[1].Path(f.hosts[3].GID()); err != nil {
+	if _, err := f.hosts[1].Path(f.hosts[3].GID(), 0); err != nil {
 		t.Errorf("the second manager: %v", err)
 	}
 	f.manager.Start()
@@ -289,12 +289,12 @@ func TestHandover(t *testing.T) {
 func TestPath(t *testing.T) {
 	f := newTree(t, 0)
 	a, b := f.hosts[1], f.hosts[3]
-	r, err := a.Path(b.GID())
+	r, err := a.Path(b.GID(), 0)
 	want := wire.PathRecord{SGID: a.GID(), DGID: b.GID(), SLID: a.State().LID, DLID: b.State().LID, Reversible: true, PKey: 0xffff, MTU: 5, Rate: 16, Lifetime: 18}
 	if err != nil || r != want {
 		t.Errorf("path %+v, %v; want %+v", r, err, want)
 	}
-	if _, err := a.Path([16]byte{15: 1}); err != SAError(wire.SAStatusNoRecords) {
+	if _, err := a.Path([16]byte{15: 1}, 0); err != SAError(wire.SAStatusBadGID) {
 		t.Errorf("a GID that is nobody's: %v", err)
 	}
 	for attr, want := range map[uint16]SAError{wire.AttrPathRecord: wire.SAStatusMissing, 0x99: wire.MADStatusBadAttr} {
@@ -309,19 +309,14 @@ func TestGroup(t *testing.T) {
 	mgid := [16]byte{0xff, 0x12, 15: 9}
 	var lid uint16
 	for i, h := range []*Port{f.hosts[0], f.hosts[1], f.hosts[3]} {
-		r, err := h.Join(mgid, 0)
+		r, err := h.Join(mgid, 0, 0)
 		if err != nil || r.MLID < 0xc000 || i > 0 && r.MLID != lid {
 			t.Fatalf("join: %+v, %v", r, err)
 		}
 		lid = r.MLID
 	}
 	send := func(from *Port) (got [4]int) {
-		p := packet(from, lid, 8, 1)
-		g := wire.GRH{NextHeader: wire.GRHNextHeader, SGID: from.GID(), DGID: mgid, Length: uint16(len(p) - wire.LRHSize)}
-		p = append(g.AppendTo(append([]byte(nil), p[:wire.LRHSize]...)), p[wire.LRHSize:]...)
-		p[1] |= 1 // a GRH follows
-		binary.BigEndian.PutUint16(p[4:], uint16(len(p)/4))
-		if err := from.Send(p); err != nil {
+		if err := from.Send(grouped(from, mgid, lid)); err != nil {
 			t.Fatal(err)
 		}
 		f.Settle()
@@ -349,7 +344,7 @@ func TestGroup(t *testing.T) {
 	if err := f.hosts[1].Leave(mgid); err != SAError(wire.SAStatusInvalid) {
 		t.Errorf("leaving twice: %v", err)
 	}
-	if _, err := f.hosts[1].Join([16]byte{15: 1}, 0); err != SAError(wire.SAStatusBadGID) {
+	if _, err := f.hosts[1].Join([16]byte{15: 1}, 0, 0); err != SAError(wire.SAStatusBadGID) {
 		t.Errorf("joining no group: %v", err)
 	}
 }
@@ -425,7 +420,7 @@ func TestHostilePackets(t *testing.T) {
 	}
 	f.Poll()
 	f.Settle()
-	if _, err := f.hosts[1].Path(f.hosts[3].GID()); err != nil {
+	if _, err := f.hosts[1].Path(f.hosts[3].GID(), 0); err != nil {
 		t.Errorf("after such packets: %v", err)
 	}
 }
@@ -464,7 +459,7 @@ func FuzzCable(f *testing.F) {
 			f.Poll()
 			f.Settle()
 		}
-		if _, err := f.hosts[1].Path(f.hosts[3].GID()); err != nil {
+		if _, err := f.hosts[1].Path(f.hosts[3].GID(), 0); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
 	})
@@ -528,10 +523,10 @@ func TestTshark(t *testing.T) {
 	f.Settle()
 	f.hosts[3].SetOff(false)
 	f.Settle()
-	if _, err := f.hosts[1].Path(f.hosts[3].GID()); err != nil {
+	if _, err := f.hosts[1].Path(f.hosts[3].GID(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.hosts[1].Join([16]byte{0xff, 0x12, 15: 9}, 0); err != nil {
+	if _, err := f.hosts[1].Join([16]byte{0xff, 0x12, 15: 9}, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.hosts[1].Send(packet(f.hosts[1], f.hosts[3].State().LID, 100, 1)); err != nil {

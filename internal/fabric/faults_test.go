@@ -122,7 +122,7 @@ func TestPortStates(t *testing.T) {
 func TestManagerAgain(t *testing.T) {
 	f := newTree(t, 0)
 	mgid := [16]byte{0xff, 0x12, 15: 9}
-	if _, err := f.hosts[1].Join(mgid, 0); err != nil {
+	if _, err := f.hosts[1].Join(mgid, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	second := f.hosts[2].Manager(1, 0)

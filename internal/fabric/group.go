@@ -10,8 +10,13 @@ import (
 // group is a multicast group of a subnet manager.
 type group struct {
 	record  wire.MCMemberRecord // what all members have in common
-	members map[uint64]bool     // by a port's GUID
+	members map[uint64]uint8    // JoinState by a port's GUID
 }
+
+const (
+	joinReceives = wire.JoinFull | wire.JoinNonMember    // who takes the group's packets
+	joinKeeps    = wire.JoinFull | wire.JoinSendOnlyFull // while there is one of these, the group exists
+)
 
 // member answers a question for a group, or a wish to join or to leave.
 func (m *manager) member(s *wire.SAMAD) (status uint16) {
@@ -31,33 +36,73 @@ func (m *manager) member(s *wire.SAMAD) (status uint16) {
 		return wire.SAStatusMissing
 	}
 	e := m.endOf(q.Port, 0, true)
-	if e == nil || q.MGID[0] != 0xff {
+	if e == nil || !isGroup(q.MGID) {
 		return wire.SAStatusBadGID
 	}
 	if s.Method == wire.MADMethodDelete {
-		if g == nil || !g.members[e.guid] {
-			return wire.SAStatusInvalid
-		}
-		if delete(g.members, e.guid); len(g.members) == 0 {
-			delete(m.groups, q.MGID)
-		}
-		m.multicast()
-		return 0
+		return m.leave(g, e, &q)
 	}
-	if g == nil {
+	return m.join(g, e, &q, s)
+}
+
+// leave takes away from a member's JoinState. A group without full members is no more.
+func (m *manager) leave(g *group, e *end, q *wire.MCMemberRecord) (status uint16) {
+	if g == nil || q.JoinState == 0 || q.JoinState&^g.members[e.guid] != 0 {
+		return wire.SAStatusInvalid
+	}
+	if g.members[e.guid] &^= q.JoinState; g.members[e.guid] == 0 {
+		delete(g.members, e.guid)
+	}
+	if !g.kept() {
+		delete(m.groups, q.MGID)
+	}
+	m.multicast()
+	return 0
+}
+
+// kept reports whether the group has a full member.
+func (g *group) kept() bool {
+	for _, state := range g.members {
+		if state&joinKeeps != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// join makes a port a member of a group, which a full member makes if there is none. The group is of one partition, in
+// which the port must be.
+func (m *manager) join(g *group, e *end, q *wire.MCMemberRecord, s *wire.SAMAD) (status uint16) {
+	made := g == nil
+	if made {
+		switch {
+		case q.JoinState&joinKeeps == 0:
+			return wire.SAStatusInvalid
+		case s.Mask&memberComponents != memberComponents:
+			return wire.SAStatusMissing
+		}
+		g = &group{members: map[uint64]uint8{}, record: wire.MCMemberRecord{
+			MGID: q.MGID, QKey: q.QKey, MTU: maxMTU, TrafficClass: q.TrafficClass, PKey: q.PKey, Rate: rate100, Lifetime: lifetime, SL: q.SL,
+			FlowLabel: q.FlowLabel, Scope: q.MGID[1] & 0xf,
+		}}
+	}
+	within := slices.ContainsFunc(m.pkeysOf(e.node), func(k uint16) bool { return k&wire.PKeyBase == g.record.PKey&wire.PKeyBase })
+	other := s.Mask&wire.MemberPKey != 0 && q.PKey&wire.PKeyBase != g.record.PKey&wire.PKeyBase
+	if q.JoinState == 0 || !within || other {
+		return wire.SAStatusInvalid
+	}
+	if made {
 		mlid, ok := m.freeMLID(q.MLID)
 		if !ok {
 			return wire.SAStatusNoResources
 		}
-		g = &group{members: map[uint64]bool{}, record: wire.MCMemberRecord{
-			MGID: q.MGID, MLID: mlid, QKey: q.QKey, MTU: maxMTU, Rate: rate100, Lifetime: lifetime, PKey: wire.DefaultPKey, JoinState: 1, Scope: q.MGID[1] & 0xf,
-		}}
+		g.record.MLID = mlid
 		m.groups[q.MGID] = g
 	}
-	g.members[e.guid] = true
+	g.members[e.guid] |= q.JoinState
 	m.multicast()
 	r := g.record
-	r.Port = q.Port
+	r.Port, r.JoinState = q.Port, g.members[e.guid]
 	r.Put(s)
 	return 0
 }
@@ -99,11 +144,14 @@ func (m *manager) multicast() {
 	dist := s.hops(root)
 	for _, g := range m.groups {
 		for _, e := range s.ends() {
-			n := e.at.node
-			if !g.members[e.guid] || n == nil || want[n] == nil {
+			n, state := e.at.node, g.members[e.guid]
+			if state == 0 || n == nil || want[n] == nil {
 				continue
 			}
-			want[n][g.record.MLID] |= 1 << e.at.port
+			receives := state&joinReceives != 0
+			if receives {
+				want[n][g.record.MLID] |= 1 << e.at.port
+			}
 			for n != root {
 				if _, reached := dist[n]; !reached {
 					break
@@ -112,7 +160,9 @@ func (m *manager) multicast() {
 					l := n.links[num]
 					if d, ok := dist[l.node]; ok && d == dist[n]-1 {
 						want[n][g.record.MLID] |= 1 << num
-						want[l.node][g.record.MLID] |= 1 << l.port
+						if receives {
+							want[l.node][g.record.MLID] |= 1 << l.port
+						}
 						n = l.node
 						break
 					}

@@ -311,16 +311,34 @@ func (m *manager) activate(took bool) {
 // partition writes the P_Key table of a channel adapter's port.
 func (m *manager) partition(n *found, num int) {
 	var data [wire.SMPDataSize]byte
-	keys := []uint16{wire.DefaultPKey}
-	for _, p := range m.port.node.f.Partitions {
-		if slices.ContainsFunc(p.Members, func(x *Port) bool { return x.guid == n.portGUID }) && len(keys) < pkeyCap {
-			keys = append(keys, p.PKey)
-		}
-	}
-	for i, k := range keys {
+	for i, k := range m.pkeysOf(n) {
 		data[2*i], data[2*i+1] = uint8(k>>8), uint8(k)
 	}
 	if has, ok := m.get(n.route, wire.AttrPKeyTable, 0); ok && *has != data {
 		m.put(n.route, wire.AttrPKeyTable, 0, &data)
 	}
+}
+
+// pkeysOf returns the P_Keys of a node's port that has LIDs. A switch itself is in the default partition alone.
+func (m *manager) pkeysOf(n *found) []uint16 {
+	keys := []uint16{wire.DefaultPKey}
+	for _, p := range m.port.node.f.Partitions {
+		if !n.isSwitch && len(keys) < pkeyCap && slices.ContainsFunc(p.Members, func(x *Port) bool { return x.guid == n.portGUID }) {
+			keys = append(keys, p.PKey)
+		}
+	}
+	return keys
+}
+
+// sharePKey reports whether ports of these P_Keys may talk to each other in a partition: both are in it, and not both as
+// limited members.
+func sharePKey(a, b []uint16, pkey uint16) bool {
+	for _, x := range a {
+		for _, y := range b {
+			if x&wire.PKeyBase == pkey&wire.PKeyBase && y&wire.PKeyBase == pkey&wire.PKeyBase && (x|y)&^uint16(wire.PKeyBase) != 0 {
+				return true
+			}
+		}
+	}
+	return false
 }

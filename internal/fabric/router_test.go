@@ -88,17 +88,17 @@ func TestRouters(t *testing.T) {
 	if p := prefixOf(a.GID()); p != prefix(0) {
 		t.Errorf("the first subnet has the prefix %#x, want %#x", p, prefix(0))
 	}
-	r, err := a.Path(b.GID())
+	r, err := a.Path(b.GID(), 0)
 	want := wire.PathRecord{SGID: a.GID(), DGID: b.GID(), SLID: a.State().LID, DLID: c.routers[0].Port(1).State().LID, HopLimit: 255, Reversible: true,
 		PKey: 0xffff, MTU: 5, Rate: 16, Lifetime: 18}
 	if err != nil || r != want {
 		t.Fatalf("path %+v, %v; want %+v", r, err, want)
 	}
-	if near, err := a.Path(c.hosts[0][0].GID()); err != nil || near.HopLimit != 0 || near.DLID != c.hosts[0][0].State().LID {
+	if near, err := a.Path(c.hosts[0][0].GID(), 0); err != nil || near.HopLimit != 0 || near.DLID != c.hosts[0][0].State().LID {
 		t.Errorf("within the subnet: path %+v, %v; want the port's LID, and hop limit 0", near, err)
 	}
-	if _, err := a.Path([16]byte{0: 0xfe, 1: 0xc0, 7: 9}); err != SAError(wire.SAStatusNoRecords) {
-		t.Errorf("a path to a subnet that is not there: %v, want that there is no record", err)
+	if _, err := a.Path([16]byte{0: 0xfe, 1: 0xc0, 7: 9}, 0); err != SAError(wire.SAStatusBadGID) {
+		t.Errorf("a path to a subnet that is not there: %v, want that the GID is unknown", err)
 	}
 	const n = 20
 	sent := global(a, b.GID(), r.DLID, 3, 4096)
@@ -184,7 +184,7 @@ func TestRouterFails(t *testing.T) {
 	a, b := c.hosts[0][1], c.hosts[1][1]
 	send := func() (lid uint16, came bool) {
 		t.Helper()
-		r, err := a.Path(b.GID())
+		r, err := a.Path(b.GID(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,8 +213,8 @@ func TestRouterFails(t *testing.T) {
 		r.Fail()
 	}
 	c.Settle()
-	if _, err := a.Path(b.GID()); err != SAError(wire.SAStatusNoRecords) {
-		t.Errorf("without routers: %v, want that there is no record", err)
+	if _, err := a.Path(b.GID(), 0); err != SAError(wire.SAStatusBadGID) {
+		t.Errorf("without routers: %v, want that the GID is unknown", err)
 	}
 	for _, r := range c.routers {
 		r.Repair()
@@ -235,7 +235,7 @@ func TestRouterFails(t *testing.T) {
 func TestAnswerWaits(t *testing.T) {
 	c := newChain(t, 2)
 	manager, a, b := c.hosts[0][0], c.hosts[0][1], c.hosts[1][1]
-	r, err := manager.Path(b.GID())
+	r, err := manager.Path(b.GID(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestAnswerWaits(t *testing.T) {
 		c.Settle()
 	}
 	fill()
-	if _, err := a.Path(b.GID()); err == nil {
+	if _, err := a.Path(b.GID(), 0); err == nil {
 		t.Error("an answer comes, want it behind packets that wait for credits")
 	}
 	came := 0
@@ -263,7 +263,7 @@ func TestAnswerWaits(t *testing.T) {
 			came++
 		}
 	}
-	if _, err := a.Path(b.GID()); err != nil || came == 0 {
+	if _, err := a.Path(b.GID(), 0); err != nil || came == 0 {
 		t.Errorf("after %d packets were received: %v, want a path", came, err)
 	}
 

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -101,18 +102,28 @@ func (e SAError) Error() string {
 	return fmt.Sprintf("subnet administration refuses: status %#04x", uint16(e))
 }
 
-// Path asks for the path from the port to a GID.
-func (p *Port) Path(dgid [16]byte) (wire.PathRecord, error) {
-	r := wire.PathRecord{DGID: dgid, SGID: p.GID(), Reversible: true, Count: 1}
-	got, err := p.Ask(wire.MADMethodGet, wire.AttrPathRecord, wire.PathDGID|wire.PathSGID|wire.PathReversible|wire.PathNumb, r.Put)
+// Path asks for the path from the port to a GID in a partition, by a P_Key; 0 leaves the partition to subnet
+// administration.
+func (p *Port) Path(dgid [16]byte, pkey uint16) (wire.PathRecord, error) {
+	r := wire.PathRecord{DGID: dgid, SGID: p.GID(), Reversible: true, Count: 1, PKey: pkey}
+	mask := uint64(wire.PathDGID | wire.PathSGID | wire.PathReversible | wire.PathNumb)
+	if pkey != 0 {
+		mask |= wire.PathPKey
+	}
+	got, err := p.Ask(wire.MADMethodGet, wire.AttrPathRecord, mask, r.Put)
 	return wire.DecodePathRecord(&got.Data), err
 }
 
+// A new group has all of these: subnet administration makes none without.
+const memberComponents = wire.MemberMGID | wire.MemberPort | wire.MemberState | wire.MemberQKey | wire.MemberTrafficClass | wire.MemberPKey |
+	wire.MemberSL | wire.MemberFlowLabel
+
 // Join makes the port a full member of a multicast group, and has it take the group's packets. mlid is the group's
-// LID, if the group is new and the LID is free; 0 leaves it to the subnet manager.
-func (p *Port) Join(mgid [16]byte, mlid uint16) (wire.MCMemberRecord, error) {
-	r := wire.MCMemberRecord{MGID: mgid, Port: p.GID(), MLID: mlid, JoinState: 1}
-	mask := uint64(wire.MemberMGID | wire.MemberPort | wire.MemberState)
+// LID, if the group is new and the LID is free; 0 leaves it to the subnet manager. pkey is the group's partition; 0 is the
+// default one.
+func (p *Port) Join(mgid [16]byte, mlid, pkey uint16) (wire.MCMemberRecord, error) {
+	r := wire.MCMemberRecord{MGID: mgid, Port: p.GID(), MLID: mlid, PKey: cmp.Or(pkey, wire.DefaultPKey), JoinState: wire.JoinFull}
+	mask := uint64(memberComponents)
 	if mlid != 0 {
 		mask |= wire.MemberMLID
 	}
@@ -126,7 +137,7 @@ func (p *Port) Join(mgid [16]byte, mlid uint16) (wire.MCMemberRecord, error) {
 // Leave undoes Join.
 func (p *Port) Leave(mgid [16]byte) error {
 	delete(p.groups, mgid)
-	r := wire.MCMemberRecord{MGID: mgid, Port: p.GID(), JoinState: 1}
+	r := wire.MCMemberRecord{MGID: mgid, Port: p.GID(), JoinState: wire.JoinFull}
 	_, err := p.Ask(wire.MADMethodDelete, wire.AttrMCMemberRecord, wire.MemberMGID|wire.MemberPort|wire.MemberState, r.Put)
 	return err
 }
@@ -171,24 +182,29 @@ func (m *manager) endOf(gid [16]byte, lid uint16, byGID bool) *end {
 	return &ends[i]
 }
 
-// path answers a question for a path.
+// path answers a question for a path. As OpenSM does, it refuses a GID that is nobody's, and has no record of a LID that is
+// not the port's, and of a partition that the ports do not share.
 func (m *manager) path(s *wire.SAMAD) (status uint16) {
 	q := wire.DecodePathRecord(&s.Data)
-	if s.Mask&(wire.PathSGID|wire.PathSLID) == 0 || s.Mask&(wire.PathDGID|wire.PathDLID) == 0 {
+	has := func(component uint64) bool { return s.Mask&component != 0 }
+	if !has(wire.PathSGID|wire.PathSLID) || !has(wire.PathDGID|wire.PathDLID) {
 		return wire.SAStatusMissing
 	}
-	from := m.endOf(q.SGID, q.SLID, s.Mask&wire.PathSGID != 0)
-	to := m.endOf(q.DGID, q.DLID, s.Mask&wire.PathDGID != 0)
-	routed := to == nil && s.Mask&wire.PathDGID != 0
+	from := m.endOf(q.SGID, q.SLID, has(wire.PathSGID))
+	to := m.endOf(q.DGID, q.DLID, has(wire.PathDGID))
+	routed := to == nil && has(wire.PathDGID)
 	if routed {
 		to = m.gateway(prefixOf(q.DGID))
 	}
-	if from == nil || to == nil {
+	switch {
+	case from == nil && has(wire.PathSGID), to == nil && has(wire.PathDGID) && !isGroup(q.DGID):
+		return wire.SAStatusBadGID
+	case from == nil, to == nil, has(wire.PathSLID) && m.used[q.SLID] != from.guid, has(wire.PathDLID) && m.used[q.DLID] != to.guid:
 		return wire.SAStatusNoRecords
 	}
 	r := wire.PathRecord{
 		SGID: gidOf(m.prefix, from.guid), DGID: gidOf(m.prefix, to.guid), SLID: m.lids[from.guid], DLID: m.lids[to.guid],
-		Reversible: true, PKey: wire.DefaultPKey, MTU: min(from.info.MTU, to.info.MTU), Rate: rate100, Lifetime: lifetime,
+		Reversible: true, MTU: min(from.info.MTU, to.info.MTU), Rate: rate100, Lifetime: lifetime,
 	}
 	if routed {
 		r.DGID, r.HopLimit = q.DGID, maxHopLimit
@@ -196,18 +212,39 @@ func (m *manager) path(s *wire.SAMAD) (status uint16) {
 	if from.guid == to.guid {
 		r.Lifetime = 0 // the port's own loop
 	}
-	if s.Mask&wire.PathPKey != 0 {
-		r.PKey = q.PKey
+	if r.PKey = m.commonPKey(from, to, q.PKey, has(wire.PathPKey)); r.PKey == 0 {
+		return wire.SAStatusNoRecords
 	}
-	if s.Mask&wire.PathDLID != 0 {
+	if has(wire.PathDLID) {
 		r.DLID = q.DLID // of several that the port has
 	}
-	if s.Mask&wire.PathSLID != 0 {
+	if has(wire.PathSLID) {
 		r.SLID = q.SLID
+	}
+	if has(wire.PathSL) {
+		r.SL = q.SL
 	}
 	r.Put(s)
 	return 0
 }
+
+// commonPKey returns the P_Key of a path between two ports: the one that is asked for, or the first that they share; 0 if
+// there is none.
+func (m *manager) commonPKey(from, to *end, pkey uint16, asked bool) uint16 {
+	a, b := m.pkeysOf(from.node), m.pkeysOf(to.node)
+	keys := a
+	if asked {
+		keys = []uint16{pkey}
+	}
+	i := slices.IndexFunc(keys, func(k uint16) bool { return sharePKey(a, b, k) })
+	if i < 0 {
+		return 0
+	}
+	return keys[i]
+}
+
+// isGroup reports whether a GID is that of a multicast group.
+func isGroup(gid [16]byte) bool { return gid[0] == 0xff }
 
 // prefixOf returns the subnet's part of a GID.
 func prefixOf(gid [16]byte) uint64 { return binary.BigEndian.Uint64(gid[:]) }

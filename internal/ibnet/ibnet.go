@@ -144,7 +144,7 @@ func (d *Netdev) Changed() <-chan struct{} { return d.changed }
 func (d *Netdev) Path(to netip.Addr) (link.IBPath, error) {
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
-	r, err := d.port.Path(to.As16())
+	r, err := d.port.Path(to.As16(), 0)
 	d.net.settle()
 	if err != nil {
 		return link.IBPath{}, fmt.Errorf("ask for the path from %s to %v: %w", d.name, to, err)
@@ -156,7 +156,7 @@ func (d *Netdev) Path(to netip.Addr) (link.IBPath, error) {
 func (d *Netdev) Join(group netip.Addr, lid uint16) (uint16, error) {
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
-	r, err := d.port.Join(group.As16(), lid)
+	r, err := d.port.Join(group.As16(), lid, 0)
 	d.net.settle()
 	if err != nil {
 		return 0, fmt.Errorf("join multicast group %v on %s: %w", group, d.name, err)

@@ -58,7 +58,27 @@ var infiniBandMutants = []mutant{
 	{"no port is in a partition", fabric + "manager.go",
 		"			keys = append(keys, p.PKey)\n", "", "./internal/fabric", "TestPartitions"},
 	{"who leaves a group stays in it", fabric + "group.go",
-		"delete(g.members, e.guid); len(", "len(", "./internal/fabric", "TestGroup"},
+		"		delete(g.members, e.guid)\n", "		g.members[e.guid] = q.JoinState\n", "./internal/fabric", "TestGroup"},
+
+	// Subnet administration.
+	{"there are paths of partitions that one end is in", fabric + "manager.go",
+		" && y&wire.PKeyBase == pkey&wire.PKeyBase && (x", " && (x", "./internal/fabric", "TestPathRefused"},
+	{"there are paths between limited members", fabric + "manager.go",
+		" && (x|y)&^uint16(wire.PKeyBase) != 0 {", " {", "./internal/fabric", "TestPathRefused"},
+	{"there are paths to LIDs of others", fabric + "sa.go",
+		", has(wire.PathDLID) && m.used[q.DLID] != to.guid:", ":", "./internal/fabric", "TestPathRefused"},
+	{"there are paths from LIDs of others", fabric + "sa.go",
+		" has(wire.PathSLID) && m.used[q.SLID] != from.guid,", "", "./internal/fabric", "TestPathRefused"},
+	{"a port joins groups of all partitions", fabric + "group.go",
+		" || !within || other {", " || !within && g == nil || other {", "./internal/fabric", "TestGroupPartition"},
+	{"a port joins by another P_Key than the group's", fabric + "group.go",
+		" || !within || other {", " || !within || other && g == nil {", "./internal/fabric", "TestGroupPartition"},
+	{"who only sends makes a group", fabric + "group.go",
+		"		case q.JoinState&joinKeeps == 0:\n			return wire.SAStatusInvalid\n", "", "./internal/fabric", "TestJoinStates"},
+	{"who only sends receives", fabric + "group.go",
+		"receives := state&joinReceives != 0", "receives := true", "./internal/fabric", "TestJoinStates"},
+	{"a group without full members stays", fabric + "group.go",
+		"		if state&joinKeeps != 0 {\n", "		if state != 0 {\n", "./internal/fabric", "TestJoinStates"},
 
 	// Routers.
 	{"a router keeps the hop limit", fabric + "router.go",

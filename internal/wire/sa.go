@@ -15,13 +15,25 @@ const (
 	PathReversible = 1 << 11
 	PathNumb       = 1 << 12
 	PathPKey       = 1 << 13
+	PathSL         = 1 << 15
 
-	MemberMGID  = 1 << 0
-	MemberPort  = 1 << 1
-	MemberQKey  = 1 << 2
-	MemberMLID  = 1 << 3
-	MemberPKey  = 1 << 7
-	MemberState = 1 << 16
+	MemberMGID         = 1 << 0
+	MemberPort         = 1 << 1
+	MemberQKey         = 1 << 2
+	MemberMLID         = 1 << 3
+	MemberTrafficClass = 1 << 6
+	MemberPKey         = 1 << 7
+	MemberSL           = 1 << 12
+	MemberFlowLabel    = 1 << 13
+	MemberState        = 1 << 16
+)
+
+// Bits of a member's JoinState.
+const (
+	JoinFull         = 1 << 0 // sends and receives; the group exists while it has such a member
+	JoinNonMember    = 1 << 1 // sends and receives
+	JoinSendOnly     = 1 << 2 // sends
+	JoinSendOnlyFull = 1 << 3 // sends; the group exists while it has such a member
 )
 
 // Statuses of subnet administration's answers.
@@ -149,7 +161,7 @@ type MCMemberRecord struct {
 	FlowLabel    uint32
 	HopLimit     uint8
 	Scope        uint8
-	JoinState    uint8 // 1 is a full member
+	JoinState    uint8 // bits of Join…
 }
 
 const mcMemberWords = 7 // 52 bytes, and 4 to fill the last

@@ -50,7 +50,7 @@ func sceneSubnet(s *stage) {
 
 	s.next("B knows A's GID, and asks subnet administration (SA), which is beside the manager, for the path. That is a packet of QP1, and goes by LIDs.")
 	s.smps = &smpTeller{}
-	r, err := b.Path(a.GID())
+	r, err := b.Path(a.GID(), 0)
 	s.must(err)
 	s.tellLines(s.smps.lines)
 	s.note("path record: to LID %d, from LID %d, service level %d, MTU code %d, rate code %d, hop limit %d", r.DLID, r.SLID, r.SL, r.MTU, r.Rate, r.HopLimit)
