@@ -27,6 +27,7 @@ const (
 	KindHeader   Kind = "header"    // a header of a packet
 	KindCounter  Kind = "counter"   // a counter
 	KindSetting  Kind = "setting"   // an attribute that programs choose
+	KindMessage  Kind = "message"   // a program's line without a code
 	KindWord     Kind = "word"      // of the glossary
 )
 
@@ -57,6 +58,7 @@ var Kinds = []KindDesc{
 	{Kind: KindTimeout, Title: "ACK timeout codes (timeout of a QP)", Example: "timeout 14",
 		Rule: "The time is 4.096 µs × 2^code. A requester without an answer sends again after that to four times that; cards wait longer, and have a least time. 0 waits without end, so that a packet lost at the end of a message hangs the QP."},
 	{Kind: KindSetting, Title: "Attributes that programs choose", Example: "rnr_retry"},
+	{Kind: KindMessage, Title: "Messages that name no code", Example: "cannot find -libverbs"},
 	{Kind: KindMTU, Title: "Path MTU codes (enum ibv_mtu)", Example: "mtu 5"},
 	{Kind: KindGID, Title: "Types of GIDs", Example: "gid 2"},
 	{Kind: KindQPState, Title: "States of a QP (enum ibv_qp_state)", Example: "qp-state 6"},
@@ -158,7 +160,7 @@ func makeTable() []Entry {
 		KindStatus: statusEntries(), KindVendor: vendorEntries(), KindSyndrome: syndromeEntries(),
 		KindErrno: errnoEntries(), KindReject: rejectEntries(), KindCMEvent: cmEvents, KindSIDR: sidrEntries(),
 		KindEvent: eventEntries(), KindNAK: nakEntries(), KindAETH: aethEntries(), KindRNR: rnrEntries(), KindTimeout: timeoutEntries(),
-		KindSetting: settings, KindMTU: mtuEntries(), KindGID: gidEntries(), KindQPState: qpStateEntries(), KindPort: portEntries(),
+		KindSetting: settings, KindMessage: messageEntries(), KindMTU: mtuEntries(), KindGID: gidEntries(), KindQPState: qpStateEntries(), KindPort: portEntries(),
 		KindCounter: counterEntries(), KindOpcode: opcodeEntries(), KindHeader: headers(), KindWord: glossary,
 	}
 	var all []Entry
@@ -175,7 +177,7 @@ func makeTable() []Entry {
 }
 
 // numberless are the kinds whose entries have names alone.
-var numberless = map[Kind]bool{KindSetting: true, KindCounter: true, KindHeader: true, KindWord: true}
+var numberless = map[Kind]bool{KindSetting: true, KindCounter: true, KindHeader: true, KindWord: true, KindMessage: true}
 
 // Of returns the entries of a kind, a part of [Table].
 func Of(kind Kind) []Entry {

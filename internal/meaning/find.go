@@ -36,7 +36,7 @@ type rule func(t *text) []Finding
 // rules in any order: ranks decide. Each is independent of the others, but for those of the last row, which a text that
 // others have explained does not need.
 var (
-	rules     = []rule{findDump, findAsked, findStatus, findSyndrome, findReject, findCall, findNames, findPhrases, findTexts, findVendor, findSIDR, findCodes}
+	rules     = []rule{findDump, findAsked, findStatus, findSyndrome, findReject, findCall, findNames, findPhrases, findMessages, findTexts, findVendor, findSIDR, findCodes}
 	lastRules = []rule{findErrnoAlone, findBare, findWord}
 )
 

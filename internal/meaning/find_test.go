@@ -189,6 +189,23 @@ var lines = []struct {
 	{"ibv_devinfo", "active_mtu:             1024 (3)", "mtu 3", []string{"setting: path_mtu"}},
 	{"ibv_asyncwatch", "async event (port 1) IBV_EVENT_PORT_ERR", "event 10", nil},
 
+	// Compilers, the loader and MPI.
+	{"gcc", "ctx.c:3:10: fatal error: infiniband/verbs.h: No such file or directory", "message: infiniband/verbs.h", nil},
+	{"clang", "ctx.c:3:10: fatal error: 'rdma/rdma_cma.h' file not found", "message: infiniband/verbs.h", nil},
+	{"ld", "/usr/bin/ld: cannot find -libverbs: No such file or directory", "message: cannot find -libverbs", nil},
+	{"ld", "/usr/bin/ld: cannot find -lverbs", "message: cannot find -libverbs", nil},
+	{"ld", "ctx.c:(.text+0x1a): undefined reference to `ibv_open_device'", "message: cannot find -libverbs", nil},
+	{"ld.so", "./prog: error while loading shared libraries: libibverbs.so.1: cannot open shared object file: No such file or directory", "message: libibverbs.so.1", nil},
+	{"MPICH", "Fatal error in PMPI_Init: Other MPI error, error stack:", "message: MPI_Init failed", nil},
+	{"Open MPI", "It looks like MPI_INIT failed for some reason; your parallel process is", "message: MPI_Init failed", nil},
+
+	// Texts of statuses that are plain English, beside what makes them statuses.
+	{"pingpong", "Failed status fatal error (19) for wr_id 2", "status 19", nil},
+	{"SPDK", "status: (7): bad response error", "status 7", nil},
+	{"a program", "CQE: general error", "status 21", nil},
+	{"a program", "wc: invalid request", "status 9", nil},
+	{"", "fatal error", "status 19", nil}, {"", "remote access", "status 10", nil},
+
 	// questions of users
 	{"", "12", "status 12", []string{"reject 12", "errno 12"}},
 	{"", "status 12", "status 12", nil}, {"", "wc 13", "status 13", nil}, {"", "wc status 13", "status 13", nil},

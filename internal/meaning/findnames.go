@@ -1,6 +1,7 @@
 package meaning
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/adverb-rdma/adverb/verbs"
@@ -145,7 +146,10 @@ func findPhrases(t *text) (found []Finding) {
 			continue
 		}
 		e := table[p.entry]
-		if e.Kind == KindReject && !t.cm || e.Kind == KindStatus && rnrBefore(t.lower, at) || e.Kind == KindNAK && t.wc {
+		if e.Kind == KindStatus && len(p.text) < len(t.lower) && !ofCompletion(t, p.text, at, e.Number) {
+			continue
+		}
+		if e.Kind == KindReject && !t.cm || e.Kind == KindStatus && rnrBefore(t.lower, at) || e.Kind == KindNAK && (t.wc || len(p.text) < len(t.lower) && !nakWord.MatchString(t.lower)) {
 			continue
 		}
 		r := rankPhrase
@@ -164,6 +168,40 @@ func findPhrases(t *text) (found []Finding) {
 		found = append(found, Finding{Entry: e, By: t.raw[at : at+len(p.text)], rank: r, at: at})
 	}
 	return found
+}
+
+var (
+	// generic are texts of statuses that any log may have. They count beside a word for a completion, or beside the number of
+	// their status.
+	generic = map[string]bool{
+		"fatal error": true, "general error": true, "bad response": true, "bad response error": true, "invalid request": true, "aborted error": true,
+		"operation aborted": true, "flush error": true, "response timeout error": true, "tm error": true, "endpoint timeout": true, "retry exceeded": true,
+	}
+	// short are those that a word of RDMA beside them makes clear.
+	short = map[string]bool{
+		"local length": true, "local protection": true, "local access": true, "remote access": true, "remote invalid request": true, "local qp operation": true,
+		"receiver not ready": true, "memory window bind": true, "remote operation error": true, "local access error": true, "remote access error": true,
+	}
+
+	completionWord = &pattern{text: `\b(?:wc|cqe?|completions?|ibv_\w+|work requests?|wr_id|synd(?:rome?)?|vend\w*|ucx|ucs_\w+)\b|completion`}
+	rdmaWord       = &pattern{text: `\b(?:qp\w*|rdma\w*|verbs|ib|infiniband|roce\w*|nccl|nvmf?|fi_\w+|prov_err\w*|mlx\w+|ib_\w+|rping|openfabrics)\b`}
+	nakWord        = &pattern{text: `\bnaks?\b|\baeth|\bnaked\b|\bqp\w*\b|\bpsn\b|\brdma`}
+	statusBefore   = &pattern{text: `\bstatus\W{0,3}$`}
+)
+
+// ofCompletion reports whether a phrase at an offset is a status, and not plain English.
+func ofCompletion(t *text, phrase string, at, status int) bool {
+	switch {
+	case !generic[phrase] && !short[phrase]:
+		return true
+	case completionWord.MatchString(t.lower), short[phrase] && rdmaWord.MatchString(t.lower):
+		return true
+	}
+	before, after := t.lower[max(0, at-8):at], t.lower[at+len(phrase):]
+	number := strconv.Itoa(status)
+	after = strings.TrimLeft(after, " (:=[")
+	return statusBefore.MatchString(before) || strings.HasSuffix(strings.TrimRight(before, " ):=]"), number) ||
+		strings.HasPrefix(after, number) && !strings.HasPrefix(strings.TrimPrefix(after, number), ".") && (len(after) == len(number) || !isWordByte(after[len(number)]))
 }
 
 // spdkAbort is printed before one and the same phrase, whatever the completion had.

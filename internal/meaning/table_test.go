@@ -163,7 +163,9 @@ func TestFollowersComeLast(t *testing.T) {
 
 // Nothing is made of texts that are about something else.
 func TestNothing(t *testing.T) {
-	for _, s := range []string{"", "   ", "hello world", "99999", "0x1234", "everything is fine", "status 200", "no such thing 77", "LNetError: 12:(o2iblnd_cb.c:3352:f()) Timed out tx", "phys_state: POLLING (2)", "pg_num 5 status healthy"} {
+	for _, s := range []string{"", "   ", "hello world", "99999", "0x1234", "everything is fine", "status 200", "no such thing 77", "LNetError: 12:(o2iblnd_cb.c:3352:f()) Timed out tx", "phys_state: POLLING (2)", "pg_num 5 status healthy",
+		"main.c:1:10: fatal error: stdio.h: No such file", "LNetError: o2iblnd fatal error", "HTTP bad response from server", "panic: general error", "code 400: invalid request",
+		"Fatal error in main: 190", "journal flush error on sda", "the operation aborted", "remote access by VPN is off", "cache: flush error 50"} {
 		if found := meaning.Explain(s); len(found) > 0 {
 			t.Errorf("%q: found %q, want nothing", s, titles(found))
 		}

@@ -1,0 +1,58 @@
+package meaning
+
+// message is a line of a program that names neither a code nor a call. Its entry's name finds it by the pattern too.
+type message struct {
+	re *pattern
+	Entry
+}
+
+// rdmaPackages says which packages have libibverbs and librdmacm.
+const rdmaPackages = "Debian, Ubuntu: apt install libibverbs-dev librdmacm-dev; Fedora, RHEL, SUSE: rdma-core-devel"
+
+var messages = []message{
+	// Of compilers and the loader.
+	{&pattern{text: `(?:infiniband|rdma)/[\w-]+\.h(?:$|['">]*(?::? no such| file not found|: not found|\.\.\. no))`}, Entry{Name: "infiniband/verbs.h",
+		Brief:  "the compiler does not find the headers of libibverbs or librdmacm",
+		Causes: []string{"the package with the headers is not installed: the libraries' own packages have none"},
+		Checks: []string{rdmaPackages}}},
+	{&pattern{text: `cannot find -l(?:ib)?(?:verbs|ibverbs|rdmacm|mlx5|efa)\b|library not found for -l(?:ibverbs|rdmacm)|undefined reference to \W{0,2}(?:ibv|rdma)_`}, Entry{Name: "cannot find -libverbs", Also: []string{"cannot find -lrdmacm"},
+		Brief:  "the linker does not find libibverbs or librdmacm",
+		Causes: []string{"the package with the headers is not installed: it has the link that the linker looks for", "undefined reference: -libverbs or -lrdmacm is missing, or stands before the files that need it"},
+		Checks: []string{rdmaPackages, "the order: cc prog.c -lrdmacm -libverbs"}}},
+	{&pattern{text: `lib(?:ibverbs|rdmacm|mlx[45]|efa|ibumad)\.so[.\d]*\W+(?:cannot open|no such)|(?:failed to open|unable to load|could not (?:load|find)|error (?:opening|loading)) \W*lib(?:ibverbs|rdmacm|mlx[45])\.so`}, Entry{Name: "libibverbs.so.1: cannot open shared object file",
+		Brief:  "libibverbs or librdmacm is not installed, or the loader looks elsewhere",
+		Causes: []string{"the host or the container's image lacks the package: a container needs the library inside, whatever the host has", "the library lies where ld.so does not look"},
+		Checks: []string{"ldconfig -p | grep -e ibverbs -e rdmacm", "Debian, Ubuntu: apt install libibverbs1 librdmacm1 ibverbs-providers; Fedora, RHEL: libibverbs, librdmacm"},
+		See:    []string{"ibv_open_device ENOSYS"}}},
+
+	// Of MPI.
+	{&pattern{text: `fatal error in p?mpi_init|\bp?mpi_init(?:_thread)?\(?\)?\W+(?:failed|error|other mpi)|mpidi_ofi_mpi_init|it looks like mpi_init failed|mpi_init failed for some reason`}, Entry{Name: "MPI_Init failed",
+		Brief:  "MPI did not start: the line itself does not say why, and need not be about RDMA at all",
+		Causes: []string{"no network layer of it fits this host: no RDMA device, or another provider was asked for than there is", "the limit of locked memory is too low for its queues", "the launcher and the program are of different MPIs"},
+		Checks: []string{"the lines below it: the error stack's last one names the call that failed, and adverb explain takes that", "the same program with TCP: FI_PROVIDER=tcp, UCX_TLS=tcp, or Open MPI's --mca pml ob1 --mca btl tcp,self"},
+		See:    []string{"memlock"}}},
+}
+
+func messageEntries() (list []Entry) {
+	for i := range messages {
+		list = append(list, messages[i].Entry)
+	}
+	return list
+}
+
+// findMessages finds such lines.
+func findMessages(t *text) (found []Finding) {
+	entries := Of(KindMessage)
+	for i := range messages {
+		m := messages[i].re.FindStringIndex(t.lower)
+		if m == nil {
+			continue
+		}
+		r := rankCode
+		if lower(entries[i].Name) == t.lower {
+			r = rankAsked
+		}
+		found = append(found, Finding{Entry: entries[i], By: t.raw[m[0]:m[1]], rank: r, at: m[0]})
+	}
+	return found
+}
