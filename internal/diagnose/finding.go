@@ -72,6 +72,7 @@ type Finding struct {
 	longest int64 // a wait
 	dropped bool  // another finding explains it
 	flow    *flow // of which the report says where and gives the filter
+	paired  *flow // whose packets the filter finds besides
 	hosts   *hosts
 
 	told         int // the count that News has told; 0 is not yet

@@ -41,14 +41,16 @@ type flow struct {
 	places      [numRules]*Finding
 	first, last int64 // times
 	gone        bool  // forgotten, but for its findings
+	explained   bool  // another finding says why its requests are not answered
 
 	packets, requests, responses, repeats int
 	service                               wire.Service
 	pKey                                  uint16
 	trafficClass                          uint8
 	srcPort                               uint16
-	maxPayload                            int // of a request or a READ's response
-	pathMTU                               int // that packets in the middle of a message show; 0 if none was there
+	srcMAC, dstMAC                        [6]byte // 0 where the capture has none
+	maxPayload                            int     // of a request or a READ's response
+	pathMTU                               int     // that packets in the middle of a message show; 0 if none was there
 
 	// Of the requests.
 	started   bool

@@ -138,6 +138,9 @@ func (a *Analyzer) unanswered(f *flow) {
 		}
 		return
 	}
+	if f.explained || f.answers == 0 && a.explain(f) {
+		return
+	}
 	back := f.hosts.back
 	lived := back != nil && back.lastAt > f.silentFirst // something came back since
 	r := rcSilent
@@ -161,14 +164,7 @@ func (a *Analyzer) unanswered(f *flow) {
 		return
 	}
 	x.Count = f.silentTries
-	x.Words = words("PSN %v was repeated %d times.", f.silentPSN, f.silentTries)
-	if f.silentInterval > 0 {
-		x.Words += words(" The longest wait was %v", round(f.silentInterval))
-		if code := timeoutCode(f.silentInterval); code > 0 {
-			x.Words += words(", which fits the timeout code %d", code)
-		}
-		x.Words += "."
-	}
+	x.Words = f.silenceWords()
 	switch {
 	case r == rcDied:
 		x.Words += words(" The last answer came %v before the end of the capture.", round(a.last-f.lastAnswer))
@@ -242,7 +238,7 @@ func (a *Analyzer) oneWay() {
 		}
 		silent, asks := false, false
 		for _, f := range h.flows {
-			silent = silent || f.places[rcSilent] != nil || f.places[mtuBlackhole] != nil
+			silent = silent || f.explained || f.places[rcSilent] != nil || f.places[mtuBlackhole] != nil
 			asks = asks || f.acknowledged() && (f.requests > 0 && f.reqAckAsked || f.responses > 0)
 		}
 		if silent || !asks {
@@ -311,6 +307,9 @@ func (a *Analyzer) complete(x *Finding) {
 	slices.Sort(x.Frames)
 	if x.flow != nil {
 		x.Where, x.Filter = x.flow.where(&a.names), x.flow.both(&a.names)
+		if x.paired != nil && x.Filter != "" {
+			x.Filter = "(" + x.Filter + ") || (" + x.paired.filter(&a.names) + ")"
+		}
 		if x.rule == peerDisc && x.Filter != "" { // which a message of the connection manager shows
 			x.Filter += " || (" + a.names.filterCM(x.flow.kind, x.flow.key.src, x.flow.key.dst) + ")"
 		}

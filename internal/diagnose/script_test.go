@@ -56,6 +56,12 @@ func ipv4(src, dst netip.Addr, class, protocol uint8, id uint16, n int) []byte {
 	return append(append(b, src.AsSlice()...), dst.AsSlice()...)
 }
 
+func ipv6(src, dst netip.Addr, class, protocol uint8, n int) []byte {
+	b := []byte{0x60 | class>>4, class << 4, 0, 0}
+	b = append(binary.BigEndian.AppendUint16(b, uint16(n)), protocol, 64)
+	return append(append(b, src.AsSlice()...), dst.AsSlice()...)
+}
+
 func (s *script) bytes(src, dst netip.Addr, w wire.Packet) []byte {
 	if w.PKey == 0 {
 		w.PKey = s.pKey
@@ -72,7 +78,12 @@ func (s *script) bytes(src, dst netip.Addr, w wire.Packet) []byte {
 	}
 	flow := wire.NewFlow(netip.AddrPortFrom(from, s.port), netip.AddrPortFrom(dst, wire.UDPPort))
 	flow.Seal(s.id, datagram)
-	b := ipv4(src, dst, s.class, 17, s.id, 8+len(datagram))
+	var b []byte
+	if src.Is4() {
+		b = ipv4(src, dst, s.class, 17, s.id, 8+len(datagram))
+	} else {
+		b = ipv6(src, dst, s.class, 17, 8+len(datagram))
+	}
 	b = binary.BigEndian.AppendUint16(b, s.port)
 	b = binary.BigEndian.AppendUint16(b, wire.UDPPort)
 	b = binary.BigEndian.AppendUint16(b, uint16(8+len(datagram)))

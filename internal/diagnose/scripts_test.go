@@ -22,7 +22,7 @@ type conversation struct {
 }
 
 // scripts are conversations.
-var scripts = append(iwarpScripts, []conversation{
+var scripts = append(slices.Concat(iwarpScripts, silenceScripts), []conversation{
 	{"one direction", func(s *script) {
 		for i := range 5 {
 			s.ab(write(wire.PSN(i), wire.RCRDMAWriteOnly, 64))
@@ -271,7 +271,7 @@ var scripts = append(iwarpScripts, []conversation{
 		s.ab(wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAReadRequest, AckReq: true, PSN: 1}, RETH: wire.RETH{Length: 64}})
 	}, []string{"CM-RD0", "NAK-INVALID"}, nil},
 	{"a link-local GID", func(s *script) {
-		s.req(func(m *wire.REQ) { m.Primary.LocalGID = gidOf(netip.MustParseAddr("fe80::1")) })
+		s.req(func(m *wire.REQ) { m.Primary.LocalGID = gidOf(netip.MustParseAddr("fe80::a1")) })
 		s.rep(nil)
 		s.rtu()
 	}, []string{"GID-LL"}, nil},

@@ -1,0 +1,122 @@
+package diagnose_test
+
+import (
+	"cmp"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/capture"
+	"github.com/adverb-rdma/adverb/internal/diagnose"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// silenceScripts are conversations in which a queue pair's requests are not answered, and the capture shows why.
+var silenceScripts = []conversation{
+	{"a link-local address sends to one that is routed", func(s *script) {
+		s.a, s.b = netip.MustParseAddr("fe80::a3"), netip.MustParseAddr("fd98::2")
+		s.silent(8, nil)
+	}, []string{"GID-LL"}, nil},
+	{"one end sends by link-local addresses, the other by routed ones", func(s *script) {
+		local, routed := *s, *s
+		local.a, local.b = netip.MustParseAddr("fe80::a3"), netip.MustParseAddr("fe80::a2")
+		routed.a, routed.b = netip.MustParseAddr("fd98::3"), netip.MustParseAddr("fd98::2")
+		s.silent(8, func() {
+			s.putEther(1, 2, local.bytes(local.a, local.b, toQP(send(5000), qpB)))
+			s.putEther(2, 1, routed.bytes(routed.b, routed.a, toQP(send(6000), qpA)))
+		})
+	}, []string{"GID-LL"}, nil},
+	{"one end sends RoCE v1, the other v2", func(s *script) {
+		s.silent(8, func() {
+			s.putV1(1, 2, netip.MustParseAddr("fe80::a3"), netip.MustParseAddr("fe80::a2"), toQP(send(5000), qpB))
+			s.putEther(2, 1, s.bytes(s.b, s.a, toQP(send(6000), qpA)))
+		})
+	}, []string{"GID-LL"}, nil},
+	{"link-local addresses at both ends, of which one is dead", func(s *script) {
+		s.a, s.b = netip.MustParseAddr("fe80::a3"), netip.MustParseAddr("fe80::a2")
+		s.silent(8, nil)
+	}, []string{"RC-SILENT"}, nil},
+	{"two hosts are silent by different addresses, and each to a third one", func(s *script) {
+		s.silent(8, func() {
+			s.putV1(1, 2, netip.MustParseAddr("fe80::a3"), netip.MustParseAddr("fe80::a2"), toQP(send(5000), qpB))
+			s.putEther(2, 3, s.bytes(s.b, s.a, toQP(send(6000), qpA)))
+		})
+	}, []string{"RC-SILENT"}, nil},
+}
+
+// send is a SEND of 64 bytes.
+func send(psn wire.PSN) wire.Packet {
+	return wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, PSN: psn, AckReq: true, PKey: wire.DefaultPKey}, Payload: make([]byte, 64)}
+}
+
+func toQP(w wire.Packet, qpn uint32) wire.Packet {
+	w.DestQP = qpn
+	return w
+}
+
+// silent sends a request n times, half a second apart, or what each is in place of it.
+func (s *script) silent(n int, each func()) {
+	for range n {
+		if each != nil {
+			each()
+		} else {
+			s.ab(send(5000))
+		}
+		s.now += 500 * time.Millisecond
+	}
+}
+
+// ether is the header of an Ethernet frame between hosts of some numbers.
+func ether(from, to byte, kind uint16) []byte {
+	return binary.BigEndian.AppendUint16([]byte{2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from}, kind)
+}
+
+// putEther appends an IP packet in an Ethernet frame.
+func (s *script) putEther(from, to byte, ip []byte) int {
+	kind := uint16(0x0800)
+	if ip[0]>>4 == 6 {
+		kind = 0x86dd
+	}
+	n := s.put(append(ether(from, to, kind), ip...), 0)
+	s.frames[n-1].Link = capture.LinkEthernet
+	return n
+}
+
+// putV1 appends a packet of RoCE v1, whose ICRC the card is to fill in.
+func (s *script) putV1(from, to byte, src, dst netip.Addr, w wire.Packet) int {
+	datagram := w.AppendTo(nil)
+	b := append(ether(from, to, 0x8915), 0x60, 0, 0, 0)
+	b = append(binary.BigEndian.AppendUint16(b, uint16(len(datagram))), 0x1b, 64)
+	g, h := src.As16(), dst.As16()
+	n := s.put(append(append(append(b, g[:]...), h[:]...), datagram...), 0)
+	s.frames[n-1].Link = capture.LinkEthernet
+	return n
+}
+
+// docs/DIAGNOSE.md lists these conversations.
+func TestSilenceDocument(t *testing.T) {
+	var rows strings.Builder
+	rows.WriteString("| why nothing is answered | finding |\n|---|---|\n")
+	for _, c := range silenceScripts {
+		rows.WriteString("| " + c.name + " | " + cmp.Or(strings.Join(c.findings, ", "), "nothing") + " |\n")
+	}
+	compareDocument(t, "silence", rows.String())
+}
+
+// Ends that send to each other by different kinds of GIDs have one finding, which names both, with the frames and the
+// filter of both.
+func TestMixedPaths(t *testing.T) {
+	s := newScript()
+	silenceScripts[1].play(s)
+	r := s.report(diagnose.Options{})
+	if len(r.Findings) != 1 {
+		t.Fatalf("%v, want GID-LL once", idsOf(r.Findings))
+	}
+	f := r.Findings[0]
+	if !slices.Contains(f.Frames, 3) || !slices.Contains(f.Frames, 4) || !strings.Contains(f.Words, "fe80::a3") || !strings.Contains(f.Words, "fd98::2") || !strings.Contains(f.Filter, "fd98::3") {
+		t.Errorf("frames %v, filter %q, %q; want those of both ends", f.Frames, f.Filter, f.Words)
+	}
+}
