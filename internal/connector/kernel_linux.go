@@ -51,6 +51,11 @@ type kernelID struct {
 	name   uint64
 	number uint32
 	handle func(*uapi.CMEventResp) // called by the connector's goroutine; guarded by c.mu
+
+	// using is held by commands that name the number, since the kernel gives it to another ID once this one is
+	// destroyed. It is the last lock to be taken.
+	using sync.RWMutex
+	dead  bool // guarded by using
 }
 
 // openKernel brings a connector for a device of the kernel's into service.
@@ -109,7 +114,7 @@ func askKernel(dev *verbs.Device, k KernelManaged, addr netip.Addr) (place, erro
 
 func (id *kernelID) bind(at Name) error {
 	a, size := sockaddrOf(at)
-	return id.c.do(uapi.CMBind, uapi.CMBindArg{ID: id.number, AddrSize: size, Addr: a})
+	return id.do(uapi.CMBind, uapi.CMBindArg{ID: id.number, AddrSize: size, Addr: a})
 }
 
 // run dispatches events.
@@ -193,11 +198,6 @@ func (c *kernelConnector) call(number uint32, arg func(at uint64) any, resp any)
 	return uapi.Decode(buf[:size], resp)
 }
 
-// do is call for a command without a response.
-func (c *kernelConnector) do(number uint32, arg any) error {
-	return c.call(number, func(uint64) any { return arg }, nil)
-}
-
 // create makes an ID.
 func (c *kernelConnector) create(ps PortSpace, typ verbs.QPType, handle func(*uapi.CMEventResp)) (*kernelID, error) {
 	id := c.name(0, handle)
@@ -233,10 +233,31 @@ func (id *kernelID) forget() {
 	delete(id.c.ids, id.name)
 }
 
-// destroy ends an ID. The kernel rejects, or disconnects, whatever the ID is.
+// destroy ends an ID. The kernel rejects, or disconnects, whatever the ID is. Like the kernel it waits for the commands
+// that are under way.
 func (id *kernelID) destroy() {
 	id.forget()
-	id.c.destroy(id.number)
+	id.using.Lock()
+	defer id.using.Unlock()
+	if !id.dead {
+		id.dead = true
+		id.c.destroy(id.number)
+	}
+}
+
+// call carries out a command that names the ID. It fails with ErrState if the ID is destroyed.
+func (id *kernelID) call(number uint32, arg func(at uint64) any, resp any) error {
+	id.using.RLock()
+	defer id.using.RUnlock()
+	if id.dead {
+		return ErrState
+	}
+	return id.c.call(number, arg, resp)
+}
+
+// do is call for a command without a response.
+func (id *kernelID) do(number uint32, arg any) error {
+	return id.call(number, func(uint64) any { return arg }, nil)
 }
 
 func (c *kernelConnector) destroy(number uint32) {
@@ -254,7 +275,7 @@ func (id *kernelID) setAt(level, option uint32, value []byte) error {
 	defer responses.Put(buf)
 	n := copy(buf[:], value)
 	at := uint64(uintptr(unsafe.Pointer(buf)))
-	return id.c.do(uapi.CMSetOption, uapi.CMSetOptionArg{OptVal: at, ID: id.number, Level: level, OptName: option, OptLen: uint32(n)})
+	return id.do(uapi.CMSetOption, uapi.CMSetOptionArg{OptVal: at, ID: id.number, Level: level, OptName: option, OptLen: uint32(n)})
 }
 
 // addresses asks for the ends of an ID, and for the device that the ID has.
@@ -273,7 +294,7 @@ func placeOf(r *uapi.CMQueryAddrResp) place {
 }
 
 func (id *kernelID) query() (resp uapi.CMQueryAddrResp, err error) {
-	err = id.c.call(uapi.CMQuery, func(at uint64) any {
+	err = id.call(uapi.CMQuery, func(at uint64) any {
 		return uapi.CMQueryArg{Response: at, ID: id.number, Option: uapi.CMQueryAddr}
 	}, &resp)
 	return resp, err
@@ -285,7 +306,7 @@ func (id *kernelID) path() (PathRecord, error) {
 		uapi.CMQueryPathResp
 		Path uapi.PathRecData
 	}
-	err := id.c.call(uapi.CMQuery, func(at uint64) any {
+	err := id.call(uapi.CMQuery, func(at uint64) any {
 		return uapi.CMQueryArg{Response: at, ID: id.number, Option: uapi.CMQueryPath}
 	}, &resp)
 	switch {
@@ -445,7 +466,7 @@ func (p *kernelPort) Own() error { return nil }
 // Listen implements Port.
 func (p *kernelPort) Listen(backlog int, onRequest func(*Request) func(Event)) error {
 	p.onRequest = onRequest
-	if err := p.id.c.do(uapi.CMListen, uapi.CMListenArg{ID: p.id.number, Backlog: uint32(max(0, backlog))}); err != nil {
+	if err := p.id.do(uapi.CMListen, uapi.CMListenArg{ID: p.id.number, Backlog: uint32(max(0, backlog))}); err != nil {
 		return verbs.Errorf(err, "listen at port %v in the kernel's connection manager: %w", p.name.At(), err)
 	}
 	p.id.c.mu.Lock()

@@ -153,7 +153,7 @@ func (c *kernelConn) event(ev *uapi.CMEventResp) {
 		c.state = "CLOSED"
 		c.mu.Unlock()
 		if !ours {
-			_ = c.c.do(uapi.CMDisconnect, uapi.CMDisconnectArg{ID: id.number}) // which confirms the peer's wish
+			_ = id.do(uapi.CMDisconnect, uapi.CMDisconnectArg{ID: id.number}) // which confirms the peer's wish
 		}
 		c.report(Event{Kind: Disconnected})
 	case uapi.CMEventTimewaitExit:
@@ -234,7 +234,7 @@ func (c *kernelConn) do(number uint32, arg func(id *kernelID) any) error {
 	if err != nil {
 		return err
 	}
-	err = c.c.do(number, arg(id))
+	err = id.do(number, arg(id))
 	if err == unix.EINVAL || err == unix.EISCONN || err == unix.ENOTCONN {
 		return ErrState
 	}
@@ -340,7 +340,7 @@ func (c *kernelConn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, v
 	id, err := c.used()
 	var u uapi.QPAttr
 	if err == nil {
-		err = c.c.call(uapi.CMInitQPAttr, func(at uint64) any {
+		err = id.call(uapi.CMInitQPAttr, func(at uint64) any {
 			return uapi.CMInitQPAttrArg{Response: at, ID: id.number, QPState: uint32(to)}
 		}, &u)
 	}

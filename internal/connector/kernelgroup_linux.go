@@ -41,7 +41,7 @@ func (c *kernelConn) Join(group netip.Addr, tos uint8) (*Datagram, error) {
 // join makes a member one of a group, which gets the name's number.
 func (id *kernelID) join(member *kernelID, ib bool, group netip.Addr) error {
 	var resp uapi.CMCreateResp
-	err := id.c.call(uapi.CMJoinMcast, func(at uint64) any {
+	err := member.call(uapi.CMJoinMcast, func(at uint64) any {
 		arg := uapi.CMJoinMcastArg{Response: at, UID: id.name, ID: member.number}
 		if ib {
 			arg.Addr, arg.AddrSize = sockaddrIB(group, 0, 0)
@@ -117,4 +117,5 @@ func (g *kernelGroups) close() {
 	for _, name := range g.joined {
 		name.forget()
 	}
+	g.joined = nil
 }

@@ -58,7 +58,7 @@ func (id *kernelID) resolve(call *Call, bound bool) error {
 			arg.SrcAddr, arg.SrcSize = sockaddr(netip.AddrPortFrom(call.Local.Addr(), 0))
 		}
 	}
-	return id.c.do(uapi.CMResolveAddr, arg)
+	return id.do(uapi.CMResolveAddr, arg)
 }
 
 // lose ends the connection's ID, which has found no way. Another search gets another.
@@ -94,7 +94,7 @@ func (c *kernelConn) Connect(call *Call) error {
 
 // connect asks the peer. TCP's word for no listener is a rejection, as it is elsewhere.
 func (c *kernelConn) connect(id *kernelID, p *Params) error {
-	err := c.c.do(uapi.CMConnect, uapi.CMConnectArg{ConnParam: userParams(p), ID: id.number})
+	err := id.do(uapi.CMConnect, uapi.CMConnectArg{ConnParam: userParams(p), ID: id.number})
 	if c.c.iwarp && err == syscall.ECONNREFUSED {
 		c.become("CLOSED")
 		go c.report(Event{Kind: Rejected, Reason: uint16(wire.RejInvalidServiceID)}) // who has called holds what the handler waits for
@@ -163,7 +163,7 @@ func (c *kernelConn) addrResolved(id *kernelID, call *Call) {
 			path := call.chosenPath()
 			err = id.setPath(&path) // whose event is that of a route
 		} else {
-			err = c.c.do(uapi.CMResolveRoute, uapi.CMResolveRouteArg{ID: id.number, TimeoutMs: resolveTime})
+			err = id.do(uapi.CMResolveRoute, uapi.CMResolveRouteArg{ID: id.number, TimeoutMs: resolveTime})
 		}
 	}
 	c.failed(err)
