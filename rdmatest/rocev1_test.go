@@ -164,3 +164,44 @@ func TestRoCEv1Faults(t *testing.T) {
 		t.Errorf("between separated devices: %v, want %v", wc.Status, verbs.WCRetryExceeded)
 	}
 }
+
+// TestRoCEv1Datagrams: one UD QP sends by the version of each address vector's GID, and one takes datagrams of both. A receive
+// has the header of its own version, and tells the way back by that version.
+func TestRoCEv1Datagrams(t *testing.T) {
+	net := rdmatest.New(t, rdmatest.RoCEv1())
+	x, y := rdmatest.Datagrams(t, net.Device(), net.Device())
+	const nextHeaderRoCE, v2 = 0x1b, 3 // the place of the first GID of RoCEv2
+	gid, err := y.Device.GID(1, v2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ah, err := x.PD.CreateAH(verbs.AHAttr{DGID: gid.GID, SGIDIndex: v2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, dst := x.MR(8), y.MR(verbs.GRHSize+8)
+	for _, c := range []struct {
+		ah  *verbs.AH
+		typ verbs.GIDType
+	}{{x.AH, verbs.GIDTypeRoCEv1}, {ah, verbs.GIDTypeRoCEv2}, {x.AH, verbs.GIDTypeRoCEv1}} {
+		clear(dst.Bytes())
+		y.Recv(verbs.RecvWR{SGList: []verbs.SGE{dst.SGE(0, verbs.GRHSize+8)}})
+		wr := x.To(verbs.SendWR{Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{src.SGE(0, 8)}})
+		wr.AH = c.ah
+		x.Send(wr)
+		x.Done()
+		wc := y.Done()
+		header := dst.Bytes()[:verbs.GRHSize]
+		v1 := header[0]>>4 == 6 && header[6] == nextHeaderRoCE // else IPv4's header stands in the last 20 bytes
+		if v1 != (c.typ == verbs.GIDTypeRoCEv1) || !v1 && header[20] != 0x45 {
+			t.Errorf("%v: the receive begins with % x", c.typ, header)
+		}
+		back, err := y.Device.AHAttrFromWC(1, &wc, dst.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err := y.Device.GID(1, back.SGIDIndex); err != nil || e.Type != c.typ {
+			t.Errorf("%v: the way back is by GID %d, %v, %v", c.typ, back.SGIDIndex, e, err)
+		}
+	}
+}
