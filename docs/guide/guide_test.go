@@ -21,7 +21,7 @@ import (
 
 // imports are the packages that blocks may use without importing them.
 var imports = map[string]string{
-	"context": "context", "errors": "errors", "fmt": "fmt", "io": "io", "log": "log", "slog": "log/slog", "time": "time",
+	"context": "context", "errors": "errors", "fmt": "fmt", "io": "io", "log": "log", "slog": "log/slog", "time": "time", "os": "os",
 	"testing": "testing", "rand": "crypto/rand", "binary": "encoding/binary", "crc32": "hash/crc32", "netip": "net/netip",
 	"verbs": ours + "verbs", "rdmacm": ours + "rdmacm", "rdmamsg": ours + "rdmamsg",
 	"rdmaio": ours + "rdmaio", "rdmapool": ours + "rdmapool", "rdmatest": ours + "rdmatest",
