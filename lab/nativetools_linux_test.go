@@ -66,7 +66,9 @@ func TestNativeRelease(t *testing.T) {
 	runNative(t, l, programs)
 	for _, server := range []string{nativeServes(l), "adverb"} {
 		s := scenario{family: nativeFamily, program: "verify", server: server, mtu: l.MTU(), variant: "FLUSH and ATOMIC WRITE, with a software device", on: l}
-		if server == "adverb" {
+		if server != "adverb" {
+			s.variant = "FLUSH (global alone) and ATOMIC WRITE, with a software device" // the guest has no persistent memory
+		} else {
 			s.note = " (client" + strings.TrimPrefix(nativeServes(l), "adverb") + ")"
 		}
 		s.run(t, func(ctx context.Context, t *testing.T, l *Lab) { runPlacement(ctx, t, l, s) })
@@ -80,7 +82,7 @@ func runPlacement(ctx context.Context, t *testing.T, l *Lab, s scenario) {
 	server, client := s.sides(l)
 	skip := "^rc/error: flush and start anew$" // which is of another kind
 	if s.server != "adverb" {
-		skip += "|^rc/flush to a file$" // the guest has no persistent memory
+		skip += "|^rc/flush to a file$"
 	}
 	flags := []string{"--port", port, "--run", "^rc/(error: )?(flush|atomic write)", "--skip", skip}
 	device := func(side Side) string { return side.(ourSide).Device(s.v6) }
