@@ -21,7 +21,8 @@ type XRCD struct {
 // XRCDAttr are the attributes of an XRC domain (struct ibv_xrcd_init_attr).
 type XRCDAttr struct {
 	// File names the domain: whoever opens the same file, by whatever path, opens the same domain. Without a file (fd -1)
-	// the domain is its opener's alone. The file itself is not touched, and may be closed again.
+	// the domain is its opener's alone. The file itself is not touched, and may be closed again. It may be removed, too:
+	// the domain has no name then.
 	File *os.File
 	// Create makes the domain, if there is none (O_CREAT). A domain without a file is made in any case.
 	Create bool

@@ -1,6 +1,7 @@
 package hca
 
 import (
+	"io"
 	"os"
 	"slices"
 	"sync"
@@ -27,6 +28,7 @@ type xrc struct {
 type xrcDomain struct {
 	dev   *Device
 	file  os.FileInfo // or nil
+	hold  io.Closer   // keeps the file, or nil
 	users int         // handles
 	srqs  queue.XRCDomain
 	cqs   map[*cq]int        // of the SRQs, by how many
@@ -98,6 +100,10 @@ func (x *xrc) open(d *Device, attr verbs.XRCDAttr, file os.FileInfo) (verbs.Prov
 	case found == nil:
 		found = &xrcDomain{dev: d, file: file, cqs: map[*cq]int{}, qps: map[uint32]*target{}}
 		if file != nil {
+			var err error
+			if found.hold, err = holdFile(attr.File); err != nil {
+				return nil, verbs.Errorf(verbs.ErrLimit, "keep file %s open for the XRC domain: %w", attr.File.Name(), err)
+			}
 			x.named = append(x.named, found)
 		}
 	}
@@ -113,6 +119,9 @@ func (x *xrc) close(h *xrcDomain) {
 	x.domains--
 	if h.users--; h.users == 0 {
 		x.named = slices.DeleteFunc(x.named, func(o *xrcDomain) bool { return o == h })
+		if h.hold != nil {
+			h.hold.Close()
+		}
 	}
 }
 
