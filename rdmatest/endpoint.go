@@ -185,7 +185,26 @@ func (e *Endpoint) connect(peer *Endpoint, o Options) {
 	gid, lid := e.toward(peer, o)
 	path := o.Path
 	path.SGIDIndex = o.GIDIndex
+	if path.MTU == 0 {
+		path.MTU = e.pathMTU(peer, o)
+	}
 	e.must(e.QP.RTR(verbs.Peer{QPN: peer.QP.QPN(), PSN: o.psn(), GID: gid, LID: lid}, path))
+}
+
+// pathMTU returns the MTU of the path to the peer's port, as subnet administration tells it; 0 stands for the port's, on
+// other networks and where nobody tells.
+func (e *Endpoint) pathMTU(peer *Endpoint, o Options) verbs.MTU {
+	e.t.Helper()
+	d, ok := e.Device.Provider().(*device)
+	if !ok {
+		return 0
+	}
+	there, err := peer.Device.GID(1, o.GIDIndex)
+	e.must(err)
+	if p, ok, err := d.IBPath(there.GID.Addr()); ok && err == nil {
+		return verbs.MTU(p.MTU)
+	}
+	return 0
 }
 
 // toward returns the GID and the LID of a path to the peer's port, as far as a path in its network has them.

@@ -45,10 +45,17 @@ type subnets struct {
 }
 
 func newSubnets(n *Network, c Config) *subnets {
-	if c.Duplicate != 0 || c.Reorder != 0 || c.Delay != 0 || c.Jitter != 0 || c.MarkCE != 0 || c.Rate != 0 || c.MarkCEAbove != 0 || c.MTU != 0 || c.RoCEv1 {
-		n.t.Fatalf("rdmatest: a network of InfiniBand has Seed, Loss, Corrupt and LMC; leave the other fields of Config 0")
+	if c.Duplicate != 0 || c.Reorder != 0 || c.Delay != 0 || c.Jitter != 0 || c.MarkCE != 0 || c.Rate != 0 || c.MarkCEAbove != 0 || c.RoCEv1 {
+		n.t.Fatalf("rdmatest: a network of InfiniBand has Seed, Loss, Corrupt, MTU and LMC; leave the other fields of Config 0")
 	}
 	f := fabric.New()
+	if c.MTU != 0 {
+		mtu, ok := verbs.MTUFromBytes(c.MTU)
+		if !ok {
+			n.t.Fatalf("rdmatest: Config.MTU %d: on InfiniBand it is 256, 512, 1024, 2048 or 4096 bytes, or 0 for 4096", c.MTU)
+		}
+		f.MTU = uint8(mtu)
+	}
 	if c.Loss != 0 || c.Corrupt != 0 {
 		f.Fault = func(_ *fabric.Port, packet []byte) []byte {
 			n.mu.Lock()
@@ -173,6 +180,26 @@ func (u *Subnet) Switch(name string) *Switch {
 		u.first = w
 	}
 	return w
+}
+
+// SetMTU sets the largest path MTU that the switch's ports take, which else is Config.MTU. It is called before the switch
+// has cables. The MTU of a cable is the smaller one of the ports at its ends, and that of a path the smallest on its way:
+// Connect and package rdmacm ask subnet administration for it. Longer packets are lost.
+//
+//	net := rdmatest.New(t, rdmatest.InfiniBand())
+//	left, old, right := net.Switch("left"), net.Switch("old"), net.Switch("right")
+//	old.SetMTU(verbs.MTU2048)
+//	left.Connect(old)
+//	old.Connect(right)
+func (w *Switch) SetMTU(mtu verbs.MTU) {
+	w.s.n.t.Helper()
+	w.s.mu.Lock()
+	used := w.used
+	w.s.mu.Unlock()
+	if mtu < verbs.MTU256 || mtu > verbs.MTU4096 || used > 0 {
+		w.s.n.t.Fatalf("rdmatest: SetMTU(%d): give one from MTU256 to MTU4096, before the switch has cables; it has %d", mtu, used)
+	}
+	w.s.net.Do(func(*fabric.Fabric) { w.f.SetMTU(uint8(mtu)) })
 }
 
 // port takes a free port.

@@ -67,15 +67,17 @@ type Config struct {
 	// none.
 	MarkCEAbove int
 
-	MTU int // of the network, in bytes; 0 is 9000, which gives an RDMA MTU of 4096
+	// MTU is that of the network, in bytes; 0 is 9000, which gives an RDMA MTU of 4096. On InfiniBand it is the largest
+	// path MTU that a port takes: 256, 512, 1024, 2048, or 4096, for which 0 stands.
+	MTU int
 
 	// RoCEv1 gives each device GIDs of RoCEv1 too, before those of RoCEv2, so that packets are RoCEv1's unless a GID index
 	// says otherwise. GIDs 0 and 1 are the two addresses, 2 is the link-local GID of the MAC address, and 3 and 4 are
 	// the addresses again, of RoCEv2. Package rdmacm connects by RoCEv1 then.
 	RoCEv1 bool
 
-	// InfiniBand makes the network a subnet of InfiniBand: see [InfiniBand]. Of the fields above Seed, Loss and Corrupt count
-	// there, for each cable.
+	// InfiniBand makes the network a subnet of InfiniBand: see [InfiniBand]. Of the fields above Seed and MTU count there, and
+	// Loss and Corrupt, for each cable.
 	InfiniBand bool
 	LMC        uint8 // on InfiniBand: each port has 2^LMC LIDs, 0 to 7
 }

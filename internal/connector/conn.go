@@ -149,17 +149,17 @@ func (c *ibConn) Connect(call *Call) error {
 	if err != nil {
 		return err
 	}
-	usual := call.mtu(attr.ActiveMTU)
+	way, usual, err := wayTo(c.c.dev, c.path.Remote, call.mtu(attr.ActiveMTU))
+	if err != nil {
+		return err
+	}
 	mtu := knownMTUs.limit(time.Now(), c.c.dev, link.GIDAddr(c.path.Remote), usual)
 	params := cm.ConnectParams{
-		Service: service,
-		Params:  c.params(call.Params),
-		MTU:     uint8(mtu), RetryCount: call.Params.RetryCount,
+		Service: service, Way: way,
+		Params: c.params(call.Params),
+		MTU:    uint8(mtu), RetryCount: call.Params.RetryCount,
 		FlowLabel:      flowLabel(call),
 		PacketLifetime: lifetime(call),
-	}
-	if params.Way, err = wayTo(c.c.dev, c.path.Remote); err != nil {
-		return err
 	}
 	params.UC = call.Type == verbs.QPTypeUC
 	params.PrivateData = data

@@ -35,10 +35,13 @@ func pathTo(dev *verbs.Device, to netip.Addr, sgid int, tos uint8) (verbs.AHAttr
 	return a, err
 }
 
-// wayTo is ibPathTo for a REQ.
-func wayTo(dev *verbs.Device, to netip.Addr) (cm.Way, error) {
+// wayTo is ibPathTo for a REQ. It returns the path's MTU too, or else the one that it is given.
+func wayTo(dev *verbs.Device, to netip.Addr, mtu verbs.MTU) (cm.Way, verbs.MTU, error) {
 	p, err := ibPathTo(dev, to)
-	return cm.Way{LocalLID: p.SLID, RemoteLID: p.DLID, SL: p.SL, Routed: p.HopLimit > 0}, err
+	if p.MTU > 0 {
+		mtu = min(mtu, verbs.MTU(p.MTU))
+	}
+	return cm.Way{LocalLID: p.SLID, RemoteLID: p.DLID, SL: p.SL, Routed: p.HopLimit > 0}, mtu, err
 }
 
 // ibJoin makes the port a member of a group of InfiniBand, and returns the group's LID. On other networks it does

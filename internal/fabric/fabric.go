@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -13,6 +14,7 @@ const (
 	vlCap       = 4        // the code of dataVLs
 	block       = 64       // bytes of a credit: fixed by the specification
 	bufferSize  = 32 << 10 // bytes that a port can take in for each virtual lane
+	minMTU      = 1        // code: 256 bytes
 	maxMTU      = 5        // code: 4096 bytes
 	speedEDR    = 2        // extended code: 25 Gbit/s a lane
 	width4X     = 2        // code
@@ -47,6 +49,9 @@ type Fabric struct {
 	Wait func()
 	// Partitions are given to the ports by the subnet manager. Every port is a full member of the default partition.
 	Partitions []Partition
+	// MTU is the code of the largest MTU that ports take of nodes that are added from now on; 0 stands for that of 4096
+	// bytes.
+	MTU uint8
 
 	nodes    []*node
 	managers []*manager
@@ -97,6 +102,7 @@ type Port struct {
 	guid  uint64
 	peer  *Port // at the other end of the cable
 	off   bool  // out of order, or unplugged
+	mtu   uint8 // code of the largest that it can
 	info  wire.PortInfo
 	pkeys [pkeyCap]uint16
 
@@ -196,6 +202,14 @@ func (n *node) repair() {
 	}
 }
 
+// SetMTU sets the code of the largest MTU that the switch's ports take. It is called before they have cables.
+func (s *Switch) SetMTU(code uint8) {
+	for _, p := range s.n.ports {
+		p.mtu = code
+		p.reset()
+	}
+}
+
 // forget leaves a switch's forwarding tables without a route.
 func (n *node) forget() {
 	n.lft, n.mft, n.top = bytes.Repeat([]byte{noPort}, linearCap), map[uint16]uint64{}, 0
@@ -212,7 +226,7 @@ func (f *Fabric) node(kind uint8, name string, ports int) *node {
 		if i == 0 && kind != wire.NodeSwitch {
 			continue
 		}
-		p := &Port{node: n, num: uint8(i), guid: n.guid, groups: map[[16]byte]bool{}, answers: map[uint64]*wire.SAMAD{}}
+		p := &Port{node: n, num: uint8(i), guid: n.guid, mtu: cmp.Or(f.MTU, maxMTU), groups: map[[16]byte]bool{}, answers: map[uint64]*wire.SAMAD{}}
 		if kind != wire.NodeSwitch {
 			p.guid = n.guid + uint64(i)
 		}
@@ -250,7 +264,7 @@ func (p *Port) String() string { return fmt.Sprintf("%s/%d", p.node.name, p.num)
 // reset is a port as it is after it was switched on.
 func (p *Port) reset() {
 	p.info = wire.PortInfo{
-		Prefix: firstPrefix, LocalPort: p.num, Width: width4X, State: Down, PhysState: physDisabled, MTU: maxMTU, MTUCap: maxMTU,
+		Prefix: firstPrefix, LocalPort: p.num, Width: width4X, State: Down, PhysState: physDisabled, MTU: p.mtu, MTUCap: p.mtu,
 		Speed: 4, SpeedExt: speedEDR, VLCap: vlCap, OperationalVLs: vlCap, GUIDCap: 1, RespTime: 16, CapMask: capMask,
 	}
 	if p.num == 0 {

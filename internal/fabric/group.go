@@ -71,7 +71,7 @@ func (g *group) kept() bool {
 }
 
 // join makes a port a member of a group, which a full member makes if there is none. The group is of one partition, in
-// which the port must be.
+// which the port must be, and has the MTU of the port by which it was made, which the others must have too.
 func (m *manager) join(g *group, e *end, q *wire.MCMemberRecord, s *wire.SAMAD) (status uint16) {
 	made := g == nil
 	if made {
@@ -82,13 +82,13 @@ func (m *manager) join(g *group, e *end, q *wire.MCMemberRecord, s *wire.SAMAD) 
 			return wire.SAStatusMissing
 		}
 		g = &group{members: map[uint64]uint8{}, record: wire.MCMemberRecord{
-			MGID: q.MGID, QKey: q.QKey, MTU: maxMTU, TrafficClass: q.TrafficClass, PKey: q.PKey, Rate: rate100, Lifetime: lifetime, SL: q.SL,
+			MGID: q.MGID, QKey: q.QKey, MTU: e.info.MTU, TrafficClass: q.TrafficClass, PKey: q.PKey, Rate: rate100, Lifetime: lifetime, SL: q.SL,
 			FlowLabel: q.FlowLabel, Scope: q.MGID[1] & 0xf,
 		}}
 	}
 	within := slices.ContainsFunc(m.pkeysOf(e.node), func(k uint16) bool { return k&wire.PKeyBase == g.record.PKey&wire.PKeyBase })
 	other := s.Mask&wire.MemberPKey != 0 && q.PKey&wire.PKeyBase != g.record.PKey&wire.PKeyBase
-	if q.JoinState == 0 || !within || other {
+	if q.JoinState == 0 || !within || other || e.info.MTU < g.record.MTU {
 		return wire.SAStatusInvalid
 	}
 	if made {

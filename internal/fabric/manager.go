@@ -277,7 +277,7 @@ func (m *manager) activate(took bool) {
 				if info.State == Active || num == 0 && n.isSwitch {
 					want.State = 0
 				}
-				want.Prefix, want.SubnetTimeout, want.MTU = m.prefix, lifetime, maxMTU
+				want.Prefix, want.SubnetTimeout, want.MTU = m.prefix, lifetime, n.linkMTU(uint8(num))
 				if !n.isSwitch || num == 0 {
 					if want.LID = m.lids[n.portGUID]; want.LID == 0 {
 						continue

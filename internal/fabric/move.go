@@ -13,6 +13,9 @@ var ErrNotActive = errors.New("the port is not active: no subnet manager has bro
 // ErrQueueFull is the error for packets that a port does not keep, since too many wait for credits.
 var ErrQueueFull = errors.New("too many packets wait for credits")
 
+// ErrTooLong is the error for packets that exceed the MTU of a port's cable.
+var ErrTooLong = errors.New("the packet is longer than the MTU that the ports at both ends of the cable can")
+
 // pump moves packets until none can move.
 func (f *Fabric) pump() {
 	for {
@@ -42,6 +45,10 @@ func (p *Port) Send(packet []byte) error {
 	if p.info.State != Active {
 		p.Stats.Discarded++
 		return ErrNotActive
+	}
+	if mtuBytes(p.info.MTU)+overhead < len(packet)+wire.VCRCSize {
+		p.Stats.Discarded++
+		return ErrTooLong
 	}
 	dlid, vl := uint16(packet[2])<<8|uint16(packet[3]), int(packet[0]>>4)
 	if p.owns(dlid) { // the channel adapter's own loop

@@ -204,7 +204,7 @@ func (m *manager) path(s *wire.SAMAD) (status uint16) {
 	}
 	r := wire.PathRecord{
 		SGID: gidOf(m.prefix, from.guid), DGID: gidOf(m.prefix, to.guid), SLID: m.lids[from.guid], DLID: m.lids[to.guid],
-		Reversible: true, MTU: min(from.info.MTU, to.info.MTU), Rate: rate100, Lifetime: lifetime,
+		Reversible: true, Rate: rate100, Lifetime: lifetime,
 	}
 	if routed {
 		r.DGID, r.HopLimit = q.DGID, maxHopLimit
@@ -223,6 +223,9 @@ func (m *manager) path(s *wire.SAMAD) (status uint16) {
 	}
 	if has(wire.PathSL) {
 		r.SL = q.SL
+	}
+	if r.MTU = m.subnet.pathMTU(from, to, r.DLID); r.MTU == 0 {
+		return wire.SAStatusNoRecords
 	}
 	r.Put(s)
 	return 0

@@ -289,7 +289,7 @@ func (p *Port) set(v wire.PortInfo) uint16 {
 	default:
 		return wire.MADStatusBadField
 	}
-	if v.LID >= wire.MulticastLID || v.MTU < 1 || v.MTU > maxMTU {
+	if v.LID >= wire.MulticastLID || v.MTU < minMTU || v.MTU > p.info.MTUCap {
 		return wire.MADStatusBadField
 	}
 	if v.State != 0 {

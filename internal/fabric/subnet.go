@@ -130,6 +130,36 @@ func (s *subnet) ends() (list []end) {
 	return list
 }
 
+// linkMTU returns the largest MTU that both ends of a port's cable can.
+func (n *found) linkMTU(num uint8) uint8 {
+	mtu := n.ports[num].MTUCap
+	if l, ok := n.links[num]; ok && l.node.ports[l.port] != nil {
+		mtu = min(mtu, l.node.ports[l.port].MTUCap)
+	}
+	return mtu
+}
+
+// pathMTU returns the smallest MTU on the way of a LID from one port to another, or 0 if no way leads there.
+func (s *subnet) pathMTU(from, to *end, dlid uint16) uint8 {
+	mtu := from.info.MTU
+	n := from.at.node
+	for range s.nodes {
+		switch {
+		case from.guid == to.guid || n == to.node: // its own loop, or a cable between the two
+			return mtu
+		case n == nil || !n.isSwitch || int(dlid) >= len(n.lft):
+			return 0
+		}
+		num := n.lft[dlid]
+		if num == 0 || int(num) >= len(n.ports) || n.ports[num] == nil {
+			return 0 // to another switch itself, or nowhere
+		}
+		mtu = min(mtu, n.ports[num].MTU)
+		n = n.links[num].node
+	}
+	return 0
+}
+
 // hops returns the number of cables from each switch to one.
 func (s *subnet) hops(to *found) map[*found]int {
 	dist := map[*found]int{to: 0}

@@ -9,10 +9,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// onInfiniBand is the report of a device on InfiniBand in memory, with the LID of which a subnet manager runs.
-func onInfiniBand(t *testing.T) *report {
+// onInfiniBand is the report of a device on InfiniBand in memory, with the LID of which a subnet manager runs. mtu is in
+// bytes.
+func onInfiniBand(t *testing.T, mtu int) *report {
 	t.Helper()
-	dev := rdmatest.New(t, rdmatest.InfiniBand()).Device()
+	dev := rdmatest.New(t, rdmatest.Config{InfiniBand: true, MTU: mtu}).Device()
 	r := &report{info: dev.Info(), ports: []portinfo{{number: 1}}}
 	var err error
 	if r.attr, err = dev.Query(); err != nil {
@@ -58,7 +59,7 @@ const transcript = `hca_id:	mlx4_0
 
 // All that tells one card from another is set here. The port is the simulation's.
 func TestDevinfoInfiniBand(t *testing.T) {
-	r := onInfiniBand(t)
+	r := onInfiniBand(t, 4096)
 	r.info.Name, r.board = "mlx4_0", "MT_0D90110009"
 	r.attr.FWVer, r.attr.VendorID, r.attr.VendorPartID, r.attr.HWVer = "2.9.1000", 0x2c9, 26428, 0xb0
 	r.attr.NodeGUID, r.attr.SysImageGUID = guid(0x10, 0xd2, 0xc9, 0x10, 0, 0, 0x6b, 0xd0), guid(0x10, 0xd2, 0xc9, 0x10, 0, 0, 0x6b, 0xd3)
@@ -135,7 +136,7 @@ phys_state: LINK_UP (5)
 GID[ 0]: fe80:0000:0000:0000:0025:90ff:ff07:4371`
 
 func TestDevinfoInfiniBandVerbose(t *testing.T) {
-	r := onInfiniBand(t)
+	r := onInfiniBand(t, 2048)
 	var own strings.Builder
 	r.print(&own, true)
 	for _, line := range []string{
@@ -155,7 +156,7 @@ func TestDevinfoInfiniBandVerbose(t *testing.T) {
 	}
 	p := &r.ports[0]
 	// What the card's port can do, and its GUID. The rest is from the simulation.
-	p.attr.MaxMTU, p.attr.ActiveMTU, p.attr.PortCapFlags, p.attr.PKeyTableLen, p.attr.GIDTableLen = verbs.MTU2048, verbs.MTU2048, 0x251086a, 128, 128
+	p.attr.PortCapFlags, p.attr.PKeyTableLen, p.attr.GIDTableLen = 0x251086a, 128, 128
 	p.attr.MaxMsgSize, p.attr.ActiveSpeed = 0x40000000, 4
 	copy(p.gids[0].GID[8:], []byte{0, 0x25, 0x90, 0xff, 0xff, 7, 0x43, 0x71})
 	var out strings.Builder
