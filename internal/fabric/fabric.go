@@ -23,6 +23,7 @@ const (
 	linearCap   = 0xc000   // entries of a linear forwarding table
 	multiCap    = 1024     // entries of a multicast forwarding table
 	pkeyCap     = 16       // entries of a P_Key table
+	guidCap     = 1        // entries of a GUID table
 	firstPrefix = 0xfe80 << 48
 	maxQueue    = 1 << 16 // packets that a channel adapter keeps while it has no credits, or a router for a way; more are lost
 )
@@ -265,7 +266,7 @@ func (p *Port) String() string { return fmt.Sprintf("%s/%d", p.node.name, p.num)
 func (p *Port) reset() {
 	p.info = wire.PortInfo{
 		Prefix: firstPrefix, LocalPort: p.num, Width: width4X, State: Down, PhysState: physDisabled, MTU: p.mtu, MTUCap: p.mtu,
-		Speed: 4, SpeedExt: speedEDR, VLCap: vlCap, OperationalVLs: vlCap, GUIDCap: 1, RespTime: 16, CapMask: capMask,
+		Speed: 4, SpeedExt: speedEDR, VLCap: vlCap, OperationalVLs: vlCap, GUIDCap: guidCap, RespTime: 16, CapMask: capMasks[p.node.kind],
 	}
 	if p.num == 0 {
 		p.info.State, p.info.PhysState = Active, physLinkUp
@@ -273,11 +274,14 @@ func (p *Port) reset() {
 	p.pkeys = [pkeyCap]uint16{wire.DefaultPKey}
 }
 
-// capMask says what a port can do: traps, SL mapping, a system image GUID, a connection manager, and that it can be
-// asked to register anew.
-const capMask = 1<<3 | 1<<6 | 1<<11 | 1<<16 | 1<<25
+// What the ports of a kind of node can do.
+var capMasks = map[uint8]uint32{
+	wire.NodeCA:     capsOfAll | wire.CapAutomaticMigration | wire.CapCM | wire.CapClientReregister,
+	wire.NodeSwitch: capsOfAll | wire.CapTrap,
+	wire.NodeRouter: capsOfAll | wire.CapClientReregister,
+}
 
-const capIsSM = 1 << 1
+const capsOfAll = wire.CapSLMapping | wire.CapSystemImageGUID | wire.CapExtendedSpeeds
 
 // SetOff breaks the port's cable, or mends it.
 func (p *Port) SetOff(off bool) {

@@ -46,7 +46,7 @@ func (p *Port) Manager(priority, lmc uint8) *Manager {
 	m := &manager{port: p, priority: priority, lmc: min(lmc, 7), prefix: firstPrefix, state: smDiscovering, dirty: true, got: map[uint64]wire.SMP{},
 		lids: map[uint64]uint16{}, fresh: map[uint64]bool{}, used: map[uint16]uint64{}, groups: map[[16]byte]*group{}, blocks: map[uint32]bool{0: true}}
 	p.manager = m
-	p.info.CapMask |= capIsSM
+	p.info.CapMask |= wire.CapIsSM
 	p.node.f.managers = append(p.node.f.managers, m)
 	return &Manager{m}
 }
@@ -64,7 +64,7 @@ func (m *Manager) Sweeps() int { return m.m.sweeps }
 // Stop ends the manager, as if its process were killed. Nobody is told: another manager notices when it polls.
 func (m *Manager) Stop() {
 	m.m.stopped = true
-	m.m.port.info.CapMask &^= capIsSM
+	m.m.port.info.CapMask &^= wire.CapIsSM
 }
 
 // Start starts the manager again. It knows nothing of what it knew.

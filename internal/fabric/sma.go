@@ -210,6 +210,14 @@ func (n *node) attribute(s *wire.SMP, at *Port, set bool) uint16 {
 		for i, k := range p.pkeys {
 			binary.BigEndian.PutUint16(s.Data[2*i:], k)
 		}
+	case wire.AttrGUIDInfo: // its one entry cannot be written
+		if s.AttrMod != 0 {
+			return wire.MADStatusBadField
+		}
+		clear(s.Data[:])
+		binary.BigEndian.PutUint64(s.Data[:], at.guid)
+	case wire.AttrSLtoVL:
+		return n.slToVL(s, set)
 	case wire.AttrSMInfo:
 		if at.manager == nil || at.manager.stopped {
 			return wire.MADStatusBadAttr
@@ -244,6 +252,25 @@ func (n *node) attribute(s *wire.SMP, at *Port, set bool) uint16 {
 	}
 	return 0
 }
+
+// slToVL reads the table that gives each service level its virtual lane, which is the same for all ports and cannot be
+// written. Of a switch the modifier has the ports by which a packet comes and leaves.
+func (n *node) slToVL(s *wire.SMP, set bool) uint16 {
+	if in, out := s.AttrMod>>8, s.AttrMod&0xff; n.kind == wire.NodeSwitch && (int(in) >= len(n.ports) || int(out) >= len(n.ports)) {
+		return wire.MADStatusBadField
+	}
+	var table [wire.SMPDataSize]byte
+	for sl := uint8(0); sl < serviceLevels; sl += 2 {
+		table[sl/2] = VL(sl)<<4 | VL(sl+1)
+	}
+	if set && s.Data != table {
+		return wire.MADStatusBadField
+	}
+	s.Data = table
+	return 0
+}
+
+const serviceLevels = 16
 
 const mftEntries = wire.SMPDataSize / 2 // of a block; each has 16 ports
 

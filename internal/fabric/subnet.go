@@ -96,7 +96,7 @@ func (m *manager) visit(s *subnet, route []uint8) (*found, uint8) {
 			n.ports[num] = &p
 		}
 	}
-	if !n.isSwitch && n.ports[info.LocalPort] != nil && n.ports[info.LocalPort].CapMask&capIsSM != 0 {
+	if !n.isSwitch && n.ports[info.LocalPort] != nil && n.ports[info.LocalPort].CapMask&wire.CapIsSM != 0 {
 		if data, ok := m.get(route, wire.AttrSMInfo, 0); ok {
 			v := wire.DecodeSMInfo(data)
 			n.sm = &v

@@ -60,6 +60,13 @@ var infiniBandMutants = []mutant{
 	{"who leaves a group stays in it", fabric + "group.go",
 		"		delete(g.members, e.guid)\n", "		g.members[e.guid] = q.JoinState\n", "./internal/fabric", "TestGroup"},
 
+	{"a port has another virtual lane for a service level than it says", fabric + "sma.go",
+		"VL(sl)<<4 | VL(sl+1)", "sl<<4 | (sl + 1)", "./internal/fabric", "TestPortAttributes"},
+	{"a port says that it takes a map of virtual lanes", fabric + "sma.go",
+		"	if set && s.Data != table {\n		return wire.MADStatusBadField\n	}\n", "", "./internal/fabric", "TestPortAttributes"},
+	{"a switch says that it migrates", fabric + "fabric.go",
+		"capsOfAll | wire.CapTrap,", "capsOfAll | wire.CapTrap | wire.CapAutomaticMigration,", "./internal/fabric", "TestPortAttributes"},
+
 	// MTUs.
 	{"a port's MTU is what it can itself", fabric + "subnet.go",
 		"		mtu = min(mtu, l.node.ports[l.port].MTUCap)\n", "", "./internal/fabric", "TestPathMTU"},

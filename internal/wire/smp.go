@@ -22,8 +22,10 @@ const (
 	AttrNodeDesc  = 0x10
 	AttrNodeInfo  = 0x11
 	AttrSwitch    = 0x12
+	AttrGUIDInfo  = 0x14
 	AttrPortInfo  = 0x15
 	AttrPKeyTable = 0x16
+	AttrSLtoVL    = 0x17
 	AttrLFT       = 0x19
 	AttrMFT       = 0x1b
 	AttrSMInfo    = 0x20
@@ -185,6 +187,18 @@ func bit(set bool, n int) uint8 {
 	}
 	return 0
 }
+
+// Bits of PortInfo's CapMask.
+const (
+	CapIsSM               = 1 << 1 // a subnet manager runs beside the port
+	CapTrap               = 1 << 3
+	CapAutomaticMigration = 1 << 5
+	CapSLMapping          = 1 << 6
+	CapSystemImageGUID    = 1 << 11
+	CapExtendedSpeeds     = 1 << 14
+	CapCM                 = 1 << 16
+	CapClientReregister   = 1 << 25
+)
 
 // PortInfo is the attribute of a port. Codes are those of the attributes of package verbs' ports.
 type PortInfo struct {
