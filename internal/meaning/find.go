@@ -1,7 +1,6 @@
 package meaning
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 )
@@ -12,8 +11,15 @@ type Finding struct {
 	By   string `json:"by"`             // the piece of the text that names it
 	Note string `json:"note,omitempty"` // further facts in the text, such as the fields of a dump
 
+	// Line is the number of the line that names it, counted from 1, and Text that line. Times says how many lines name it.
+	// They are zero if the text is one line.
+	Line  int    `json:"line,omitempty"`
+	Text  string `json:"text,omitempty"`
+	Times int    `json:"times,omitempty"`
+
 	rank rank
 	at   int // where By stands in the text
+	seq  int // of the findings of a Log
 }
 
 // rank says how telling a piece of a text is: less is more telling.
@@ -33,11 +39,11 @@ const (
 // rule finds entries of one kind of words in a text.
 type rule func(t *text) []Finding
 
-// rules in any order: ranks decide. Each is independent of the others, but for those of the last row, which a text that
-// others have explained does not need.
+// rules in any order: ranks decide. Each is independent of the others. Those of the last row look at a text of one line,
+// of which the others and findErrnoAlone know nothing.
 var (
-	rules     = []rule{findDump, findAsked, findStatus, findSyndrome, findReject, findCall, findNames, findPhrases, findMessages, findTexts, findVendor, findSIDR, findCodes}
-	lastRules = []rule{findErrnoAlone, findBare, findWord}
+	rules        = []rule{findDump, findAsked, findStatus, findSyndrome, findReject, findCall, findNames, findPhrases, findMessages, findTexts, findVendor, findSIDR, findCodes}
+	oneLineRules = []rule{findBare, findWord}
 )
 
 // text is a text in the forms that rules look at.
@@ -47,6 +53,9 @@ type text struct {
 	words []word
 	cm    bool // it is about the connection manager
 	wc    bool // it is about a work completion
+
+	asked, hasCall bool // of callIn
+	call           namedCall
 }
 
 type word struct {
@@ -88,27 +97,14 @@ func lower(s string) string {
 	return string(b)
 }
 
-// maxText is as much of a text as Explain looks at.
-const maxText = 64 << 10
-
 // Explain returns the entries that a text is about, the most telling first. The text is a word, a kind and a number, or
-// lines of a log. Explain returns nothing if the text has nothing that the table knows.
+// lines of a log, of each [MaxLine] bytes. Explain returns nothing if the text has nothing that the table knows.
 func Explain(s string) []Finding {
-	s = strings.TrimSpace(s)
-	t := newText(s[:min(len(s), maxText)])
-	var found []Finding
-	for _, r := range rules {
-		found = append(found, r(t)...)
+	var l Log
+	for line := range strings.Lines(s) {
+		l.Add(line)
 	}
-	if len(found) == 0 {
-		for _, r := range lastRules {
-			found = append(found, r(t)...)
-		}
-	}
-	slices.SortStableFunc(found, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), later(a, b), cmp.Compare(a.at, b.at))
-	})
-	return unique(found)
+	return l.Findings()
 }
 
 // later puts a finding that only follows another failure behind that failure.
@@ -122,11 +118,14 @@ func later(a, b Finding) int {
 	return -1
 }
 
-// Leading returns how many of the findings of Explain tell as much as the first, of codes at most: the others say more of
-// these, or are further meanings of the same words.
+// maxLeading are as many entries as a reader reads in full.
+const maxLeading = 4
+
+// Leading returns how many of the findings of Explain tell as much as the first, of codes at most, and four at most: the
+// others say more of these, or are further meanings of the same words.
 func Leading(found []Finding) int {
 	n := min(1, len(found))
-	for n < len(found) && found[n].rank == found[0].rank && found[n].rank <= rankCode {
+	for n < min(len(found), maxLeading) && found[n].rank == found[0].rank && found[n].rank <= rankCode {
 		n++
 	}
 	return n

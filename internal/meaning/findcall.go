@@ -48,23 +48,38 @@ var (
 
 	errnoForms = &pattern{text: `\b(?:errno|err(?:or)?(?:[_ ]?code)?|code|ret(?:urned)?|rc|with|status)[:=\s]*\(?(-?\d{1,3})\b|[\[(]-?(\d{1,3})[\])]|(?:^|\s)-(\d{1,3})$|\s(\d{1,3})$`}
 	errnoAlone = &pattern{text: `\b(?:errno|err(?:or)?|ret(?:urned)?|rc)[:=\s]*\(?(-?\d{1,3})\b|[\[(](-\d{1,3})[\])]|(?:^|\s)(-\d{1,3})$`}
-	errnoWord  = &pattern{text: `^e[a-z]{2,14}$`}
 )
+
+// errnoText is an errno with its name and its text in lower case.
+type errnoText struct {
+	number     int
+	name, text string
+}
+
+var errnoTexts once[[]errnoText]
+
+func lowerErrnos() (list []errnoText) {
+	for _, e := range errnoNames {
+		list = append(list, errnoText{e.number, lower(e.name), lower(e.text)})
+	}
+	return list
+}
 
 // errnoIn returns the errno that a text names, by strerror's text, by its name or by its number, and where. forms are those
 // of numbers.
 func errnoIn(t *text, forms *pattern) (n, at int, by string, ok bool) {
-	for _, e := range errnoNames {
-		if i := strings.Index(t.lower, lower(e.text)); i >= 0 {
+	texts := errnoTexts.get(lowerErrnos)
+	for _, e := range texts {
+		if i := strings.Index(t.lower, e.text); i >= 0 {
 			return e.number, i, t.raw[i : i+len(e.text)], true
 		}
 	}
 	for _, w := range t.words {
-		if !errnoWord.MatchString(w.text) {
+		if w.text[0] != 'e' {
 			continue
 		}
-		for _, e := range errnoNames {
-			if lower(e.name) == w.text {
+		for _, e := range texts {
+			if e.name == w.text {
 				return e.number, w.at, t.raw[w.at : w.at+len(w.text)], true
 			}
 		}
@@ -122,31 +137,53 @@ func stateIn(t *text) string {
 	return ""
 }
 
-// findCall finds a call that failed, and its errno. Without an errno the call's likeliest ones are found.
-func findCall(t *text) (found []Finding) {
-	for _, c := range callForms {
-		m := c.re.FindStringIndex(t.lower)
+// namedCall is a call that a text names, and the state that a QP was to change to.
+type namedCall struct {
+	call, state, by string
+	at              int
+}
+
+// callIn returns the call that a text names.
+func callIn(t *text) (c namedCall, ok bool) {
+	if !t.asked {
+		t.asked = true
+		t.call, t.hasCall = t.searchCall()
+	}
+	return t.call, t.hasCall
+}
+
+func (t *text) searchCall() (c namedCall, ok bool) {
+	for i := range callForms {
+		m := callForms[i].re.FindStringIndex(t.lower)
 		if m == nil {
 			continue
 		}
-		by, state := t.raw[m[0]:m[1]], ""
+		c = namedCall{call: callForms[i].call, by: t.raw[m[0]:m[1]], at: m[0]}
 		if c.call == "ibv_modify_qp" {
-			state = stateIn(t)
+			c.state = stateIn(t)
 		}
-		n, _, errnoBy, ok := errnoIn(t, errnoForms)
-		if ok {
-			if f := findingOfCall(rankCode, m[0], by+" … "+errnoBy, c.call, state, n); f != nil {
-				return f
-			}
-		}
-		for i, e := range entriesOfCall(c.call, state) {
-			if state == "" || e.State == state {
-				found = append(found, Finding{Entry: e, By: by, rank: rankContext, at: m[0] + i})
-			}
-		}
-		return found
+		return c, true
 	}
-	return nil
+	return c, false
+}
+
+// findCall finds a call that failed, and its errno. Without an errno the call's likeliest ones are found.
+func findCall(t *text) (found []Finding) {
+	c, ok := callIn(t)
+	if !ok {
+		return nil
+	}
+	if n, _, by, ok := errnoIn(t, errnoForms); ok {
+		if f := findingOfCall(rankCode, c.at, c.by+" … "+by, c.call, c.state, n); f != nil {
+			return f
+		}
+	}
+	for i, e := range entriesOfCall(c.call, c.state) {
+		if c.state == "" || e.State == c.state {
+			found = append(found, Finding{Entry: e, By: c.by, rank: rankContext, at: c.at + i})
+		}
+	}
+	return found
 }
 
 // readError is in texts about the error of a completion that libfabric hands on.

@@ -38,6 +38,7 @@ var (
 	// An mlx5 dump: four rows of four words by libmlx5, or rows of bytes behind an offset by the kernel.
 	dumpWords = &pattern{text: `\b([0-9a-f]{8})[ \t]+([0-9a-f]{8})[ \t]+([0-9a-f]{8})[ \t]+([0-9a-f]{8})\b`}
 	dumpBytes = &pattern{text: `\b0*30: ((?:[0-9a-f]{2} ){15}[0-9a-f]{2})\b`}
+	dumpRow   = &pattern{text: `\b[0-9a-f]{8}: (?:[0-9a-f]{2} ){15}[0-9a-f]{2}\b`}
 )
 
 const (
@@ -105,6 +106,9 @@ func entryNamed(s string) *Entry {
 
 // findAsked finds the entry of a kind and a number: "vendor 0x81".
 func findAsked(t *text) []Finding {
+	if len(t.words) > 5 {
+		return nil
+	}
 	if e := entryNamed(t.lower); e != nil {
 		return []Finding{{Entry: *e, By: t.raw, rank: rankAsked}}
 	}

@@ -2,6 +2,8 @@ package meaning
 
 import (
 	"regexp"
+	"regexp/syntax"
+	"strings"
 	"sync"
 )
 
@@ -15,21 +17,96 @@ type pattern struct {
 	text string
 	once sync.Once
 	re   *regexp.Regexp
+	any  []string // a text without any of these does not fit
 }
 
-func (p *pattern) get() *regexp.Regexp {
-	p.once.Do(func() { p.re = regexp.MustCompile(p.text) })
-	return p.re
+// in returns the expression if it can fit a text. Most lines of a log are about something else, and a search for a few
+// words is much cheaper than the expression.
+func (p *pattern) in(s string) (*regexp.Regexp, bool) {
+	p.once.Do(func() {
+		p.re = regexp.MustCompile(p.text)
+		if tree, err := syntax.Parse(p.text, syntax.Perl); err == nil {
+			p.any = literals(tree.Simplify())
+		}
+	})
+	for _, word := range p.any {
+		if strings.Contains(s, word) {
+			return p.re, true
+		}
+	}
+	return p.re, len(p.any) == 0
 }
 
-func (p *pattern) MatchString(s string) bool            { return p.get().MatchString(s) }
-func (p *pattern) FindStringIndex(s string) []int       { return p.get().FindStringIndex(s) }
-func (p *pattern) FindStringSubmatch(s string) []string { return p.get().FindStringSubmatch(s) }
+// literals returns words of which each text that fits has one, or none if there are no such words.
+func literals(re *syntax.Regexp) []string {
+	switch re.Op {
+	case syntax.OpLiteral:
+		if len(re.Rune) > 1 && re.Flags&syntax.FoldCase == 0 {
+			return []string{string(re.Rune)}
+		}
+	case syntax.OpCapture, syntax.OpPlus:
+		return literals(re.Sub[0])
+	case syntax.OpAlternate:
+		var all []string
+		for _, sub := range re.Sub {
+			list := literals(sub)
+			if list == nil {
+				return nil
+			}
+			all = append(all, list...)
+		}
+		return all
+	case syntax.OpConcat: // the part whose shortest word is the longest
+		var best []string
+		for _, sub := range re.Sub {
+			if list := literals(sub); list != nil && (best == nil || shortest(list) > shortest(best)) {
+				best = list
+			}
+		}
+		return best
+	}
+	return nil
+}
+
+func shortest(list []string) int {
+	n := len(list[0])
+	for _, s := range list {
+		n = min(n, len(s))
+	}
+	return n
+}
+
+func (p *pattern) MatchString(s string) bool {
+	re, ok := p.in(s)
+	return ok && re.MatchString(s)
+}
+
+func (p *pattern) FindStringIndex(s string) []int {
+	if re, ok := p.in(s); ok {
+		return re.FindStringIndex(s)
+	}
+	return nil
+}
+
+func (p *pattern) FindStringSubmatch(s string) []string {
+	if re, ok := p.in(s); ok {
+		return re.FindStringSubmatch(s)
+	}
+	return nil
+}
+
 func (p *pattern) FindStringSubmatchIndex(s string) []int {
-	return p.get().FindStringSubmatchIndex(s)
+	if re, ok := p.in(s); ok {
+		return re.FindStringSubmatchIndex(s)
+	}
+	return nil
 }
+
 func (p *pattern) FindAllStringSubmatchIndex(s string) [][]int {
-	return p.get().FindAllStringSubmatchIndex(s, -1)
+	if re, ok := p.in(s); ok {
+		return re.FindAllStringSubmatchIndex(s, -1)
+	}
+	return nil
 }
 
 // once makes a value when it is asked for first.

@@ -161,6 +161,52 @@ func TestFollowersComeLast(t *testing.T) {
 	}
 }
 
+// Each line of a text is about something of its own.
+func TestLines(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want []string // titles up to their names, all of them, with the lines
+	}{
+		{"status 12\nREJ reason 28", []string{"status 12 in 1", "reject 28 in 2"}},
+		{"NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129\nnvme nvme0: Connect rejected: status 8 (invalid service ID).",
+			[]string{"status 12 in 1", "reject 8 in 2", "vendor 0x81 in 1"}},
+		{"Couldn't allocate MR\nERRNO: Bad address.", []string{"errno 14 of ibv_reg_mr in 2"}},
+		{"Couldn't allocate MR\n\n 64 bytes from 10.0.0.1", []string{"errno 12 of ibv_reg_mr in 1", "errno 14 of ibv_reg_mr in 1", "errno 1 of ibv_reg_mr in 1",
+			"errno 22 of ibv_reg_mr in 1", "errno 95 of ibv_reg_mr in 1", "errno 13 of ibv_reg_mr in 1", "errno 34 of ibv_reg_mr in 1"}},
+		{"the transport retry\ncounter exceeded", []string{"status 12 in 2"}},
+		{"poll: fatal\nerror in main", nil},
+		{"nothing here\nerrno 110\nerrno 110", []string{"errno 110 in 2"}},
+		{"wc status=9\nerrno 110", []string{"status 9 in 1"}},
+		{"RC\nwc status=9", []string{"status 9 in 2"}}, // RC is a word only where it is all
+		{"12\n13", nil},
+		{"a: 00000000 00000000 00000000 00000000\na: 00000000 00000000 00000000 00000000\na: 00000000 00000000 00000000 00000000\na: 00000000 00008813 08006214 0000f6d2\n" +
+			"a: 00000000 00000000 00000000 00000000\na: 00000000 00000000 00000000 00000000\na: 00000000 00000000 00000000 00000000\na: 00000000 00008914 08006214 0000f6d2\nend",
+			[]string{"status 10 in 4", "status 11 in 8", "vendor 0x88 in 4", "vendor 0x89 in 8"}},
+	} {
+		var got []string
+		for _, f := range meaning.Explain(tt.text) {
+			title, _, _ := strings.Cut(f.Title(), ":")
+			got = append(got, fmt.Sprintf("%s in %d", title, f.Line))
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%q: found %q, want %q", tt.text, got, tt.want)
+		}
+	}
+}
+
+// A log of any length is looked at to its end, and only what it is about is kept.
+func TestLongLog(t *testing.T) {
+	var l meaning.Log
+	for range 2000 {
+		l.Add("[    1.000000] usb 1-1: new high-speed device number 2")
+	}
+	l.Add("wc status=9" + strings.Repeat(" ", meaning.MaxLine))
+	found := l.Findings()
+	if n, cut := l.Lines(); len(found) != 1 || found[0].Number != 9 || found[0].Line != 2001 || n != 2001 || cut != 1 {
+		t.Errorf("found %q of %d lines, %d cut, want status 9 of the last of 2001, which is cut", titles(found), n, cut)
+	}
+}
+
 // Nothing is made of texts that are about something else.
 func TestNothing(t *testing.T) {
 	for _, s := range []string{"", "   ", "hello world", "99999", "0x1234", "everything is fine", "status 200", "no such thing 77", "LNetError: 12:(o2iblnd_cb.c:3352:f()) Timed out tx", "phys_state: POLLING (2)", "pg_num 5 status healthy",

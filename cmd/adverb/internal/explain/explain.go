@@ -3,9 +3,12 @@
 package explain
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/internal/diagnose"
@@ -29,9 +32,11 @@ finding of "adverb diagnose", or a kind and a number:
   PROG LOSS-NAK
   dmesg | tail | PROG -
 A word such as -110 is no flag. Without words it lists the kinds, and with a kind alone what the kind has.
+With - it reads the standard input to its end, line by line; of a line it looks at the first 16 KiB.
 
-The first answer is what the words are most likely about; others follow in a line each. The status is 1 if
-nothing is known. No device or host is asked: the answers are for cards and software devices of all makers.
+The first answer is what the words are most likely about; others follow in a line each, and of several lines
+each answer with its own. The status is 1 if nothing is known. No device or host is asked: the answers are
+for cards and software devices of all makers.
 `,
 	Run: run,
 }
@@ -46,9 +51,6 @@ var words = cli.Values{List: func() (list []cli.Value) {
 	}
 	return list
 }}
-
-// maxStdin is as much as is read of the standard input.
-const maxStdin = 1 << 20
 
 // split puts flags first and words behind "--", so that -110 is a word.
 func split(args []string) []string {
@@ -81,17 +83,30 @@ func run(inv *cli.Invocation) int {
 		return code
 	}
 	text := strings.Join(operands, " ")
+	var log meaning.Log
 	if text == "-" {
-		b, err := io.ReadAll(io.LimitReader(inv.Stdin, maxStdin))
-		if err != nil {
+		if err := readLog(inv.Stdin, &log); err != nil {
 			return inv.Fail(fmt.Errorf("read the standard input: %w", err), "")
 		}
-		text = string(b)
+		one, ok := log.Text()
+		if n, _ := log.Lines(); !ok {
+			one = fmt.Sprintf("%d lines of the standard input", n)
+		}
+		if text = one; text == "" {
+			return inv.Fail(errors.New("explain: the standard input is empty"), "")
+		}
+	} else {
+		for line := range strings.Lines(text) {
+			log.Add(line)
+		}
 	}
 	if strings.TrimSpace(text) == "" {
 		return listKinds(inv, json)
 	}
-	found := meaning.Explain(text)
+	found := log.Findings()
+	if n, cut := log.Lines(); cut > 0 {
+		inv.Explain(fmt.Errorf("explain: %d of %d lines are longer than %d bytes: their ends were not looked at", cut, n, meaning.MaxLine))
+	}
 	for _, f := range diagnose.Rules() {
 		if strings.EqualFold(f.ID, text) && (len(found) == 0 || strings.Contains(f.ID, "-")) { // RNR and CNP are words of others too
 			return tellFinding(inv, json, text, f)
@@ -103,7 +118,10 @@ func run(inv *cli.Invocation) int {
 		}
 	}
 	if len(found) == 0 {
-		near := meaning.Nearest(text, cli.Nearest)
+		var near []string
+		if _, one := log.Text(); one {
+			near = meaning.Nearest(text, cli.Nearest)
+		}
 		if json {
 			inv.PrintJSON(answer{Words: text, Found: found, Nearest: near})
 			return cli.ExitError
@@ -120,6 +138,26 @@ func run(inv *cli.Invocation) int {
 	}
 	print(inv, found)
 	return cli.ExitOK
+}
+
+// readLog reads lines to the end. The end of a line that is longer than meaning.MaxLine is not kept.
+func readLog(r io.Reader, log *meaning.Log) error {
+	b := bufio.NewReaderSize(r, meaning.MaxLine+1)
+	for {
+		line, err := b.ReadSlice('\n')
+		if len(line) > 0 {
+			log.Add(string(line))
+		}
+		for err == bufio.ErrBufferFull {
+			_, err = b.ReadSlice('\n')
+		}
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+	}
 }
 
 // answer is the JSON of a question.
@@ -253,7 +291,28 @@ func print(inv *cli.Invocation, found []meaning.Finding) {
 	for i := range found[full:] {
 		f := &found[full+i]
 		inv.Printf("%s", meaning.Wrap(line(&f.Entry), width, "  ", "    "))
+		if f.Line > 0 {
+			inv.Printf("    %s\n", where(f, width-4))
+		}
 	}
+}
+
+// where is the line of a text that names an entry, in one line of at most n characters.
+func where(f *meaning.Finding, n int) string {
+	s := fmt.Sprintf("line %d", f.Line)
+	if f.Times > 1 {
+		s += fmt.Sprintf(", and %d more", f.Times-1)
+	}
+	s += ": " + strings.Map(func(r rune) rune { // a log is no place for what a terminal would obey
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, f.Text)
+	if short := []rune(s); len(short) > n {
+		s = string(short[:n-1]) + "…"
+	}
+	return s
 }
 
 func printFull(w io.Writer, prog string, f *meaning.Finding) {
@@ -261,7 +320,11 @@ func printFull(w io.Writer, prog string, f *meaning.Finding) {
 	if len(f.Also) > 0 {
 		fmt.Fprintf(w, " (%s)", strings.Join(f.Also, ", "))
 	}
-	fmt.Fprintf(w, "\n%s", meaning.Wrap(meaning.Sentence(f.Brief), width, "  ", "  "))
+	fmt.Fprintln(w)
+	if f.Line > 0 {
+		fmt.Fprintf(w, "  In %s\n", where(f, width-5))
+	}
+	fmt.Fprint(w, meaning.Wrap(meaning.Sentence(f.Brief), width, "  ", "  "))
 	if f.Note != "" {
 		fmt.Fprint(w, meaning.Wrap("Here: "+f.Note+".", width, "  ", "  "))
 	}

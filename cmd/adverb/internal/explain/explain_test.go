@@ -2,8 +2,10 @@ package explain
 
 import (
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
@@ -78,13 +80,50 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// A log comes by the standard input.
-func TestStandardInput(t *testing.T) {
+// explainInput explains the standard input.
+func explainInput(t *testing.T, input io.Reader, args ...string) (code int, stdout, stderr string) {
 	var out, errs strings.Builder
 	tool := &cli.Tool{Name: "adverb", Commands: []*cli.Command{Command}}
-	log := strings.NewReader("mlx5: host: got completion with error:\nFailed status 10: wr_id 0 syndrom 0x88\n")
-	if code := tool.Run(t.Context(), []string{"adverb", "explain", "-"}, log, &out, &errs); code != 0 || !strings.HasPrefix(out.String(), "status 10: WC_REM_ACCESS_ERR") {
-		t.Errorf("status %d, %s%s, want status 10 explained", code, errs.String(), out.String())
+	code = tool.Run(t.Context(), append([]string{"adverb", "explain", "-"}, args...), input, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// A log comes by the standard input, and each answer has its line.
+func TestStandardInput(t *testing.T) {
+	long := strings.Repeat("[    1.000000] usb 1-1: new high-speed device\n", 1500) // 67 KB
+	for _, tt := range []struct {
+		input  string
+		code   int
+		stdout []string // in this order
+		stderr string
+	}{
+		{"mlx5: host: got completion with error:\nFailed status 10: wr_id 0 syndrom 0x88\n", 0, []string{"status 10: WC_REM_ACCESS_ERR", "\n  In line 2: Failed status 10: wr_id 0 syndrom 0x88\n  The peer"}, ""},
+		{"status 12\nREJ reason 28\n", 0, []string{"status 12: ", "  In line 1: status 12\n", "\nreject 28: ", "  In line 2: REJ reason 28\n"}, ""},
+		{"status 12 \x1b[31m\nstatus 12 of a WC\n", 0, []string{"  In line 1, and 1 more: status 12  [31m\n"}, ""},
+		{long + "Got completion with error 12, opcode 0, len 0, vendor err 129\n", 0, []string{"status 12: ", "  In line 1501: Got completion", "Besides:\n  vendor 0x81: ", "\n    line 1501: Got completion"}, ""},
+		{"wc status=9 " + strings.Repeat("x", 2*meaning.MaxLine) + " wc status=12\nwc status=10", 0, []string{"status 9: ", "status 10: ", "In line 2: wc status=10"}, "explain: 1 of 2 lines are longer than 16384 bytes: their ends were not looked at"},
+		{"  rkey \n\n", 0, []string{"word: rkey\n  Remote key"}, ""},
+		{"mtu\n", 0, []string{"Path MTU codes"}, ""},
+		{"nothing\nat all\n", 1, nil, "explain \"2 lines of the standard input\": nothing is known"},
+		{" \n", 1, nil, "the standard input is empty"},
+	} {
+		code, stdout, stderr := explainInput(t, strings.NewReader(tt.input))
+		rest, ok := stdout, code == tt.code && strings.Contains(stderr, tt.stderr) && (tt.stderr == "") == (stderr == "")
+		for _, want := range tt.stdout {
+			_, after, found := strings.Cut(rest, want)
+			ok, rest = ok && found, after
+		}
+		if !ok {
+			t.Errorf("%.60q: status %d, stderr %q, stdout\n%s\nwant status %d, %q, and in order %q", tt.input, code, stderr, stdout, tt.code, tt.stderr, tt.stdout)
+		}
+	}
+	if code, _, stderr := explainInput(t, iotest.ErrReader(io.ErrUnexpectedEOF)); code != cli.ExitError || !strings.Contains(stderr, "read the standard input: unexpected EOF") {
+		t.Errorf("an input that cannot be read: status %d, %q, want %d and the error", code, stderr, cli.ExitError)
+	}
+	var a answer
+	_, stdout, _ := explainInput(t, strings.NewReader("fine\nwc status=9\nwc status=9\n"), "--json")
+	if err := json.Unmarshal([]byte(stdout), &a); err != nil || len(a.Found) != 1 || a.Found[0].Line != 2 || a.Found[0].Times != 2 || a.Found[0].Text != "wc status=9" {
+		t.Errorf("%v: %s, want status 9 of line 2, named twice", err, stdout)
 	}
 }
 
