@@ -189,6 +189,15 @@ var lines = []struct {
 	{"ibv_devinfo", "active_mtu:             1024 (3)", "mtu 3", []string{"setting: path_mtu"}},
 	{"ibv_asyncwatch", "async event (port 1) IBV_EVENT_PORT_ERR", "event 10", nil},
 
+	// Health of mlx5's cards: no number of it is that of a completion.
+	{"mlx5", "mlx5_core 0000:04:00.0: print_health_info:431:(pid 0): synd 0x1: firmware internal error", "health 0x01", []string{"event 8"}},
+	{"mlx5", "mlx5_core 0000:04:00.0: synd 0x1: firmware internal error", "health 0x01", nil},
+	{"mlx5", "mlx5_core 0000:04:00.0: print_health_info:431:(pid 0): synd 0x10: High temperature", "health 0x10", nil},
+	{"mlx5", "mlx5_core 0000:04:00.0: print_health_info:432:(pid 0): ext_synd 0x8ce1", "message: assert_var", nil},
+	{"mlx5", "mlx5_core 0000:04:00.0: print_health_info:425:(pid 0): assert_var[0] 0x00000001", "message: assert_var", nil},
+	{"mlx5", "mlx5_core 0000:04:00.0: poll_health:800:(pid 0): Fatal error 1 detected", "message: poll_health: Fatal error 1 detected", nil},
+	{"", "health 0x7", "health 0x07", nil},
+
 	// Compilers, the loader and MPI.
 	{"gcc", "ctx.c:3:10: fatal error: infiniband/verbs.h: No such file or directory", "message: infiniband/verbs.h", nil},
 	{"clang", "ctx.c:3:10: fatal error: 'rdma/rdma_cma.h' file not found", "message: infiniband/verbs.h", nil},

@@ -134,7 +134,7 @@ func findAsked(t *text) []Finding {
 			return nil
 		}
 		n = int(m)
-	case kind == KindSyndrome:
+	case kind == KindSyndrome: // UCX and the driver write synd for it
 		if _, ok := statusOfSyndrome(n); !ok {
 			kind = KindVendor
 		}
@@ -166,6 +166,9 @@ var (
 
 // findSyndrome finds the syndrome of an error CQE of mlx5, which is a status.
 func findSyndrome(t *text) (found []Finding) {
+	if healthLine.MatchString(t.lower) || findHealth(t) != nil {
+		return nil
+	}
 	numbers(syndromeForms, t.lower, func(at int, by string, n int) {
 		word := strings.Index(t.lower[at:], "synd") + at
 		status, ok := statusOfSyndrome(n)

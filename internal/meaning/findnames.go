@@ -194,6 +194,8 @@ func ofCompletion(t *text, phrase string, at, status int) bool {
 	switch {
 	case !generic[phrase] && !short[phrase]:
 		return true
+	case healthLine.MatchString(t.lower):
+		return false
 	case completionWord.MatchString(t.lower), short[phrase] && rdmaWord.MatchString(t.lower):
 		return true
 	}

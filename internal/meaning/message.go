@@ -4,6 +4,7 @@ package meaning
 type message struct {
 	re *pattern
 	Entry
+	weak bool // others of the line tell more
 }
 
 // rdmaPackages says which packages have libibverbs and librdmacm.
@@ -14,23 +15,34 @@ var messages = []message{
 	{&pattern{text: `(?:infiniband|rdma)/[\w-]+\.h(?:$|['">]*(?::? no such| file not found|: not found|\.\.\. no))`}, Entry{Name: "infiniband/verbs.h",
 		Brief:  "the compiler does not find the headers of libibverbs or librdmacm",
 		Causes: []string{"the package with the headers is not installed: the libraries' own packages have none"},
-		Checks: []string{rdmaPackages}}},
+		Checks: []string{rdmaPackages}}, false},
 	{&pattern{text: `cannot find -l(?:ib)?(?:verbs|ibverbs|rdmacm|mlx5|efa)\b|library not found for -l(?:ibverbs|rdmacm)|undefined reference to \W{0,2}(?:ibv|rdma)_`}, Entry{Name: "cannot find -libverbs", Also: []string{"cannot find -lrdmacm"},
 		Brief:  "the linker does not find libibverbs or librdmacm",
 		Causes: []string{"the package with the headers is not installed: it has the link that the linker looks for", "undefined reference: -libverbs or -lrdmacm is missing, or stands before the files that need it"},
-		Checks: []string{rdmaPackages, "the order: cc prog.c -lrdmacm -libverbs"}}},
+		Checks: []string{rdmaPackages, "the order: cc prog.c -lrdmacm -libverbs"}}, false},
 	{&pattern{text: `lib(?:ibverbs|rdmacm|mlx[45]|efa|ibumad)\.so[.\d]*\W+(?:cannot open|no such)|(?:failed to open|unable to load|could not (?:load|find)|error (?:opening|loading)) \W*lib(?:ibverbs|rdmacm|mlx[45])\.so`}, Entry{Name: "libibverbs.so.1: cannot open shared object file",
 		Brief:  "libibverbs or librdmacm is not installed, or the loader looks elsewhere",
 		Causes: []string{"the host or the container's image lacks the package: a container needs the library inside, whatever the host has", "the library lies where ld.so does not look"},
 		Checks: []string{"ldconfig -p | grep -e ibverbs -e rdmacm", "Debian, Ubuntu: apt install libibverbs1 librdmacm1 ibverbs-providers; Fedora, RHEL: libibverbs, librdmacm"},
-		See:    []string{"ibv_open_device ENOSYS"}}},
+		See:    []string{"ibv_open_device ENOSYS"}}, false},
+
+	// Of the kernel's mlx5 driver.
+	{&pattern{text: `poll_health\S*[^\n]*fatal error \d detected|^fatal error [1-5] detected`}, Entry{Name: "poll_health: Fatal error 1 detected",
+		Brief: "mlx5: the driver has given the card up, and resets it",
+		More:  "The number says how it noticed. 1: the card does not answer over PCIe. 2: PCIe has taken the slot off line. 3: the card's interface was switched off. 4: a reset is under way. 5: the firmware has a health syndrome, and asks for a reset.",
+		Causes: []string{"1, 2: the PCIe link, its slot or its power; a card that hangs; a bus that was reset by another device's fault", "3, 4: a firmware update, a reset by hand, a virtual function whose physical function has taken it back: no failure then",
+			"5: the firmware has failed: the line with synd says how"},
+		Checks: []string{"the lines before it, and AER in the kernel's log", "lspci -vv: does the device answer at all?", "devlink health"}, See: []string{"event 8", "health 0x01"}}, false},
+	{&pattern{text: `assert_(?:var|exit_ptr|callra)\b|\bext_synd 0x|\birisc_index \d|cold reset is required|handling bad device here|print_health_info`}, Entry{Name: "assert_var",
+		Brief:  "mlx5: what the firmware left of its state when the card failed; the line with synd says how it failed",
+		Checks: []string{"the lines around it: synd, fw_ver, ext_synd", "devlink health; the manufacturer can read the numbers"}, See: []string{"event 8", "health 0x01"}}, true},
 
 	// Of MPI.
 	{&pattern{text: `fatal error in p?mpi_init|\bp?mpi_init(?:_thread)?\(?\)?\W+(?:failed|error|other mpi)|mpidi_ofi_mpi_init|it looks like mpi_init failed|mpi_init failed for some reason`}, Entry{Name: "MPI_Init failed",
 		Brief:  "MPI did not start: the line itself does not say why, and need not be about RDMA at all",
 		Causes: []string{"no network layer of it fits this host: no RDMA device, or another provider was asked for than there is", "the limit of locked memory is too low for its queues", "the launcher and the program are of different MPIs"},
 		Checks: []string{"the lines below it: the error stack's last one names the call that failed, and adverb explain takes that", "the same program with TCP: FI_PROVIDER=tcp, UCX_TLS=tcp, or Open MPI's --mca pml ob1 --mca btl tcp,self"},
-		See:    []string{"memlock"}}},
+		See:    []string{"memlock"}}, false},
 }
 
 func messageEntries() (list []Entry) {
@@ -49,6 +61,9 @@ func findMessages(t *text) (found []Finding) {
 			continue
 		}
 		r := rankCode
+		if messages[i].weak {
+			r = rankVendor
+		}
 		if lower(entries[i].Name) == t.lower {
 			r = rankAsked
 		}

@@ -255,3 +255,19 @@ func TestDocument(t *testing.T) {
 		t.Errorf("docs/ERRORS.md is not what the table says, from %q on; write it by: go test ./internal/meaning -update", fmt.Sprintf("%.60s", want[at:]))
 	}
 }
+
+// No line about the health of a card has a status.
+func TestHealth(t *testing.T) {
+	for _, e := range meaning.Of(meaning.KindHealth) {
+		line := fmt.Sprintf("mlx5_core 0000:04:00.0: print_health_info:431:(pid 0): synd 0x%x: %s", e.Number, e.Name)
+		found := meaning.Explain(line)
+		if len(found) == 0 || found[0].Kind != meaning.KindHealth || found[0].Number != e.Number {
+			t.Errorf("%s: found %q, want %s first", line, titles(found), e.Title())
+		}
+		for _, f := range found {
+			if f.Kind == meaning.KindStatus || f.Kind == meaning.KindSyndrome {
+				t.Errorf("%s: found %s", line, f.Title())
+			}
+		}
+	}
+}
