@@ -198,6 +198,21 @@ var lines = []struct {
 	{"mlx5", "mlx5_core 0000:04:00.0: poll_health:800:(pid 0): Fatal error 1 detected", "message: poll_health: Fatal error 1 detected", nil},
 	{"", "health 0x7", "health 0x07", nil},
 
+	{"rping", "connect error -1", "message: connect error -1", nil},
+	{"rping", "cma event RDMA_CM_EVENT_REJECTED, error 8\nwait for CONNECTED state 4\nconnect error -1", "reject 8", []string{"message: connect error -1"}},
+	{"perftest", "Couldn't connect to node1:18515", "errno 111 of connect", []string{"errno 110 of connect"}},
+	{"libfabric", "libfabric:518212:core:core:fi_getinfo_():1021<warn> fi_getinfo: provider ofi_rxm returned -61 (No data available)", "errno 61 of fi_getinfo", nil},
+	{"Intel MPI", "MPIDI_OFI_mpi_init_hook(1061): OFI addrinfo() failed (ofi_init.c:1061:MPIDI_OFI_mpi_init_hook:No data available)", "errno 61 of fi_getinfo", []string{"message: MPI_Init failed"}},
+	{"librdmacm", "rdma_create_ep: No data available", "errno 61 of rdma_create_ep", nil},
+	{"the kernel", "__ib_cache_gid_add: unable to add gid fe80:0000:0000:0000:0000:0000:0000:0001 error=-28", "errno 28 of ib_cache_gid_add", nil},
+	{"NVMe", "nvme nvme0: MEMREG for CQE 0x00000000a1b2c3d4 failed with status memory management operation error (6)", "status 6", nil},
+	{"NFS", "rpcrdma: fastreg: memory management operation error (6/0x78)", "status 6", []string{"vendor 0x78"}},
+	{"NFS", "rpcrdma: frwr_wc_localinv: WR_FLUSH_ERR (5/0xf9)", "status 5", []string{"vendor 0xf9"}},
+	{"GDRCopy", "gdr_open error: /dev/gdrdrv: No such file or directory", "message: gdr_open error", nil},
+	{"a program", "rdma event 8 status 8", "reject 8", []string{"cm-event 8"}},
+	{"a program", "got rdma_cm event 1, error -19", "errno 19 of rdma_resolve_addr", []string{"cm-event 1"}},
+	{"perftest", "Unexpected CM event bl blka 8", "cm-event 8", nil},
+
 	// Compilers, the loader and MPI.
 	{"gcc", "ctx.c:3:10: fatal error: infiniband/verbs.h: No such file or directory", "message: infiniband/verbs.h", nil},
 	{"clang", "ctx.c:3:10: fatal error: 'rdma/rdma_cma.h' file not found", "message: infiniband/verbs.h", nil},

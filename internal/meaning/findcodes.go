@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	cmContext = &pattern{text: `rdma_cm_event|cm event|\brej(ect(ed|ion)?|s)?\b|ib_cm_rej|rdma_(connect|accept|reject)|connect(ion)? (error|rejected)|\b(addr|route|connect)_error\b|\bunreachable, `}
+	cmContext = &pattern{text: `rdma_cm_event|cma? event|rdma event|\brej(ect(ed|ion)?|s)?\b|ib_cm_rej|rdma_(connect|accept|reject)|connect(ion)? (error|rejected)|\b(addr|route|connect)_error\b|\bunreachable, `}
 	wcContext = &pattern{text: `complet|\bwc\b|ibv_wc|wr_id|work request|\bcqe?\b|vendor|opcode|poll`}
 )
 
@@ -182,8 +182,17 @@ func findSyndrome(t *text) (found []Finding) {
 	return found
 }
 
+// pairForm is a status with a vendor code, as the kernel's NFS prints them.
+var pairForm = &pattern{text: `(?:rpcrdma|frwr|localinv|fastreg)[^\n]*\((\d{1,2})/(0x[0-9a-f]{1,2})\)`}
+
 // findVendor finds vendor codes.
 func findVendor(t *text) (found []Finding) {
+	if m := pairForm.FindStringSubmatchIndex(t.lower); m != nil {
+		status, _ := parse(t.lower[m[2]:m[3]])
+		vendor, _ := parse(t.lower[m[4]:m[5]])
+		by := t.raw[m[2]-1 : m[5]+1]
+		return append(finding(rankCode, m[2]-1, by, KindStatus, status), finding(rankVendor, m[2]-1, by, KindVendor, vendor)...)
+	}
 	if m := vendorHex.FindStringSubmatchIndex(t.lower); m != nil {
 		n, _ := parse("0x" + t.lower[m[2]:m[3]])
 		return finding(rankVendor, m[0], t.raw[m[0]:m[1]], KindVendor, n)
@@ -218,6 +227,44 @@ func findReject(t *text) (found []Finding) {
 			n, _ := parse(strings.TrimPrefix(t.lower[m[4]:m[5]], "-"))
 			found = append(found, findingOfCall(rankCode, m[0], t.raw[m[0]:m[1]], callOfEvent[t.lower[m[2]:m[3]]], "", n)...)
 		}
+	}
+	return found
+}
+
+var (
+	// An event of the connection manager by its number, and its status.
+	eventNumber  = &pattern{text: `\b(?:rdma|cma?|rdma_?cm)[_ ](?:cm )?event(?: bl blka| type| id)?[:=# ]+\(?(\d{1,2})\b|\bbad event waiting for connect request (\d{1,2})\b`}
+	numberStatus = &pattern{text: `^[^\n]*?(?:status|error|reason)[:= (]*(-?\d{1,3})\b`}
+)
+
+// findEventNumber finds an event of the connection manager by its number, and what its status says: "rdma event 8 status 8".
+func findEventNumber(t *text) (found []Finding) {
+	m := eventNumber.FindStringSubmatchIndex(t.lower)
+	if m == nil {
+		return nil
+	}
+	at, end := m[2], m[3]
+	if at < 0 {
+		at, end = m[4], m[5]
+	}
+	n, _ := parse(t.lower[at:end])
+	by := t.raw[m[0]:end]
+	found = finding(rankPhrase, m[0], by, KindCMEvent, n)
+	if found == nil {
+		return nil
+	}
+	s := numberStatus.FindStringSubmatchIndex(t.lower[end:])
+	if s == nil {
+		return found
+	}
+	status, _ := parse(t.lower[end+s[2] : end+s[3]])
+	by = t.raw[m[0] : end+s[3]]
+	event := lower(strings.TrimPrefix(found[0].Name, "RDMA_CM_EVENT_"))
+	switch call := callOfEvent[event]; {
+	case event == "rejected" && status > 0:
+		found = append(found, finding(rankCode, m[0], by, KindReject, status)...)
+	case call != "" && status != 0:
+		found = append(found, findingOfCall(rankCode, m[0], by, call, "", max(status, -status))...)
 	}
 	return found
 }

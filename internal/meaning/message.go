@@ -37,12 +37,24 @@ var messages = []message{
 		Brief:  "mlx5: what the firmware left of its state when the card failed; the line with synd says how it failed",
 		Checks: []string{"the lines around it: synd, fw_ver, ext_synd", "devlink health; the manufacturer can read the numbers"}, See: []string{"event 8", "health 0x01"}}, true},
 
+	// Of rping and of drivers beside the card.
+	{&pattern{text: `^connect error -?\d+$|\bconnect error -1\b`}, Entry{Name: "connect error -1",
+		Brief:  "rping: the client's rdma_connect has failed; the event in the line above says why",
+		Causes: []string{"REJECTED with error 8: the server is not started, or listens on another port or address", "UNREACHABLE with error -110: UDP port 4791 does not pass, or the server's host has no RDMA on that address"},
+		Checks: []string{"the line above: \"cma event RDMA_CM_EVENT_…, error N\"; adverb explain takes it", "start rping -s -a ADDRESS at the server first"},
+		See:    []string{"reject 8", "RDMA_CM_EVENT_UNREACHABLE"}}, false},
+	{&pattern{text: `/dev/gdrdrv|gdr_open[( :]*(?:\)?\W*(?:error|failed))|unable to open gdr driver|is gdrdrv (?:driver )?(?:\.ko )?(?:installed|loaded)|gdrdrv\.ko loaded`}, Entry{Name: "gdr_open error",
+		Brief:  "GDRCopy's kernel module gdrdrv is not loaded: small copies to and from GPU memory go another, slower way",
+		Causes: []string{"the module is not installed, or was not built for this kernel and this GPU driver", "a container without /dev/gdrdrv"},
+		Checks: []string{"lsmod | grep gdrdrv; modprobe gdrdrv; ls -l /dev/gdrdrv", "docker run --device=/dev/gdrdrv …", "RDMA with GPU memory does not need it: that is nvidia-peermem's or dma-buf's part"},
+		See:    []string{"nvidia_peermem"}}, false},
+
 	// Of MPI.
 	{&pattern{text: `fatal error in p?mpi_init|\bp?mpi_init(?:_thread)?\(?\)?\W+(?:failed|error|other mpi)|mpidi_ofi_mpi_init|it looks like mpi_init failed|mpi_init failed for some reason`}, Entry{Name: "MPI_Init failed",
 		Brief:  "MPI did not start: the line itself does not say why, and need not be about RDMA at all",
 		Causes: []string{"no network layer of it fits this host: no RDMA device, or another provider was asked for than there is", "the limit of locked memory is too low for its queues", "the launcher and the program are of different MPIs"},
 		Checks: []string{"the lines below it: the error stack's last one names the call that failed, and adverb explain takes that", "the same program with TCP: FI_PROVIDER=tcp, UCX_TLS=tcp, or Open MPI's --mca pml ob1 --mca btl tcp,self"},
-		See:    []string{"memlock"}}, false},
+		See:    []string{"memlock"}}, true},
 }
 
 func messageEntries() (list []Entry) {

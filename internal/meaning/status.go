@@ -73,9 +73,10 @@ var statuses = [...]Entry{
 			"the region lacks IBV_ACCESS_MW_BIND, or the window asks for rights that the region lacks",
 			"the range of the window is not inside the region, or region and window are of different PDs",
 			"a type 2 window is bound already",
+			"in a kernel (NVMe, iSER, NFS, SMB over RDMA) it is a fast registration or a local invalidation (REG_MR, LOCAL_INV): a list of more pages than the region was made for, a key that is not the region's, or a region that is registered already, or no more",
 		},
-		Checks: []string{"the region's access flags and range against the bind"},
-		Tools:  []string{"adverb res mw, adverb res mr"},
+		Checks: []string{"the region's access flags and range against the bind", "in a kernel: whether an earlier completion of the same QP failed, so that a region was left in the wrong state; known defects of the driver and its firmware"},
+		Tools:  []string{"adverb res mw, adverb res mr"}, See: []string{"vendor 0x78"},
 	},
 	verbs.WCBadRespErr: {
 		Also: []string{"bad response error", "bad response"},

@@ -16,6 +16,8 @@ func vendorEntries() []Entry {
 			Causes: []string{"the lkey or the range of an SGE is wrong, or its region was closed"}},
 		{Number: 0x68, Brief: "mlx5, with status 1 of a responder: the message is longer than the receive", See: []string{"status 1", "status 9"},
 			Causes: []string{"a receive that is shorter than the sender's message"}},
+		{Number: 0x78, Brief: "mlx5, with status 6 in a kernel: a fast registration or a local invalidation failed", See: []string{"status 6"},
+			Causes: []string{"a region in the wrong state, or a key that is not its own: often after another failure of the same QP"}},
 		{Number: 0x81, Brief: "mlx5, with status 12: the peer did not acknowledge, retries included", See: []string{"status 12"},
 			Causes: []string{"those of status 12"}, Checks: []string{"those of status 12"}},
 		{Number: 0x88, Brief: "mlx5, with status 10: the peer refused access to its memory", See: []string{"status 10"},
