@@ -73,7 +73,9 @@ type hosts struct {
 	dataDSCP, cnpDSCP             uint8
 	ports                         [4]uint16
 	nports                        int
-	live, qps                     int // queue pairs: that are followed, and the most at a time
+	asked                         *flow // the latest request was on it
+	requests, repeats             int   // of reliable services
+	live, qps                     int   // queue pairs: that are followed, and the most at a time
 	flows                         []*flow
 	translatedSrc, translatedDst  netip.Addr // the GIDs of a REQ for which ICRCs fit
 	badFinding, natFinding, train *Finding
@@ -311,8 +313,11 @@ func (a *Analyzer) retire(f *flow) {
 func (a *Analyzer) forget(f *flow) {
 	a.unlink(f)
 	f.hosts.live--
+	if f.hosts.asked == f {
+		f.hosts.asked = nil
+	}
 	a.ringSum -= len(f.ring)
-	f.gone, f.ring, f.gaps, f.readTimes = true, nil, nil, nil // findings keep the flow itself
+	f.gone, f.ring, f.gaps, f.readTimes, f.strayFlow, f.strayTo = true, nil, nil, nil, nil, nil // findings keep the flow itself
 	delete(a.flows, f.key)
 	if f.peer != nil && f.peer.peer == f {
 		f.peer.peer = nil

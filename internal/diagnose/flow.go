@@ -101,6 +101,14 @@ type flow struct {
 	vainFirst  int64
 	vainFrames []int
 
+	// Answers that are for none of its requests, while no request has been answered.
+	stray       int // in a row with the same PSN
+	strayPSN    wire.PSN
+	strayNAK    bool
+	strayFlow   *flow
+	strayFrames []int
+	strayTo     *flow // on which the latest answer of this one was counted so
+
 	answers      int
 	answered     int // the longest payload of a request that was acknowledged
 	lastAnswer   int64

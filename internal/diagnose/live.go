@@ -84,6 +84,8 @@ func (a *Analyzer) News() (list []*Finding) {
 			continue
 		case x.rule == icrcBad && x.hosts.good == 0: // the capture may be what differs
 			continue
+		case x.rule == lossNAK && x.flow.unrepeated(), x.flow != nil && x.flow.puzzling() && x.rule != psnMismatch:
+			continue
 		case x.told == 0, x.Severity > x.toldSeverity, x.Count >= many*x.told:
 			a.complete(x)
 			x.told, x.toldSeverity = max(1, x.Count), x.Severity

@@ -63,9 +63,7 @@ func (a *Analyzer) finish(f *flow) {
 			x.Words = words("%d of %d losses came within %d packets of another one.", f.lossNear, f.losses, burst)
 		}
 	}
-	if x := f.places[lossNAK]; x != nil {
-		x.Words = words("%d of %d packets of this direction were sent again.", f.repeats, f.requests)
-	}
+	a.judgeNAKs(f)
 	if x := f.places[reorder]; x == nil && f.sackGaps > 0 && f.losses == 0 && f.repeats == 0 {
 		if x := a.mark(f, reorder, f.sackFrame); x != nil {
 			x.Count = f.sackGaps
@@ -99,6 +97,34 @@ func (a *Analyzer) finish(f *flow) {
 	a.compareEnds(f)
 }
 
+// unrepeated reports whether requests were captured, of which none was sent again so far.
+func (f *flow) unrepeated() bool {
+	switch back := f.hosts.back; {
+	case f.gone:
+		return false
+	case f.requests > 0:
+		return f.repeats+f.losses == 0
+	default:
+		return back != nil && back.requests > 0 && back.repeats+back.losses == 0
+	}
+}
+
+// judgeNAKs takes NAKs for a sequence error back after which nothing was sent again: then nothing was lost.
+func (a *Analyzer) judgeNAKs(f *flow) {
+	x := f.places[lossNAK]
+	switch back := f.hosts.back; {
+	case x == nil:
+	case f.unrepeated():
+		f.drop(lossNAK)
+	case f.requests > 0:
+		x.Words = words("%d of %d packets of this direction were sent again.", f.repeats, f.requests)
+	case back != nil && back.requests > 0:
+		x.Words = "Which requests they answer is not known."
+	default:
+		x.Words = "The requests that they answer are not in the capture."
+	}
+}
+
 // judgeOrder takes NAKs back that came since packets had overtaken each other, and none was lost.
 func (f *flow) judgeOrder() {
 	x, path := f.places[lossNAK], &f.hosts.path
@@ -128,6 +154,9 @@ func (f *flow) lossFrames() []int {
 func (a *Analyzer) unanswered(f *flow) {
 	const repeats = 2 // of one request without an answer, before it counts as unanswered
 	if f.nakked || f.peerLeft && f.answers > 0 {
+		return
+	}
+	if a.wrongPSN(f) {
 		return
 	}
 	if f.silentTries < repeats {

@@ -62,6 +62,8 @@ func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
 			span, unknown = 1, true
 		}
 	}
+	f.hosts.asked = f
+	f.hosts.requests++
 	if !f.started {
 		f.begin(psn)
 		f.began, f.beganAt = psn, p.Frame.Time
@@ -203,6 +205,7 @@ func (a *Analyzer) overtaken(f *flow, psn wire.PSN) {
 // repeat takes a request that was sent before.
 func (a *Analyzer) repeat(f *flow, p *capture.Packet, w *wire.Packet, e sent, sequential bool) {
 	f.repeats++
+	f.hosts.repeats++
 	a.count.repeats++
 	if e.psn.Less(f.una) {
 		a.overtaken(f, e.psn)

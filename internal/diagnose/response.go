@@ -151,6 +151,11 @@ func (a *Analyzer) late(g *flow, frame int, wait int64) {
 // acknowledge takes an AETH of a packet on f: the answer to requests of the opposite flow.
 func (a *Analyzer) acknowledge(f *flow, p *capture.Packet, psn wire.PSN, s wire.Syndrome) {
 	g := a.peerOf(f, psn)
+	if s.Kind() == wire.KindACK || s.Kind() == wire.KindNAK && s.NAKCode() == wire.NAKSequenceError {
+		if on := g.orAsked(f); on != nil && on.astray(psn) {
+			on.strays(f, p, psn, s.Kind() == wire.KindNAK)
+		}
+	}
 	switch s.Kind() {
 	case wire.KindACK:
 		a.count.acks++

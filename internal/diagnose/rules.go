@@ -39,6 +39,7 @@ const (
 	cmRD0
 	gidLL
 	gidMismatch
+	psnMismatch
 	peerDisc
 	dreqNoAnswer
 	qpnReuse

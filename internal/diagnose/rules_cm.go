@@ -41,6 +41,12 @@ var cmRules = map[ruleID]rule{
 		[]string{"Choose a GID of type RoCE v2 with a routable address at both ends: NCCL_IB_GID_INDEX=3, UCX_IB_GID_INDEX=3, ib_write_bw -x 3.", "show_gids lists them: adverb gids, for its own devices."}, "the network is flat, and answers came."},
 	gidMismatch: {"GID-MISMATCH", Error, Likely, OfSetup, "The GIDs of a REQ are not the addresses of its packet",
 		[]string{"The host has several addresses, or a bond: bind the program to one (rdma_bind_addr, or a source address to rdma_resolve_addr)."}, "a bond or a tunnel is meant to be there."},
+	psnMismatch: {"PSN-MISMATCH", Error, Likely, OfSetup, "The ends begin with different PSNs",
+		[]string{
+			"Each end's rq_psn (ibv_modify_qp to RTR) must be the sq_psn of the other (to RTS). Look at how the program exchanges them: both numbers at both ends, in the right direction.",
+			"A program that starts one end again, and not the other, leaves the other with the old PSN: bring both queue pairs to RESET, and exchange anew.",
+			"The sender completes with status 12 (transport retry counter exceeded).",
+		}, "the answers belong to another queue pair of these hosts."},
 	peerDisc: {"PEER-DISC", Warning, Proven, OfProgram, "A peer disconnected while requests to it were open",
 		[]string{"Their sender gets status 5 (WR flush error), or 12 (retry exceeded): that is a consequence. Ask why the peer closed: its log around this time."}, ""},
 	dreqNoAnswer: {"DREQ-NOANS", Warning, Proven, OfHost, "A disconnect was never answered",

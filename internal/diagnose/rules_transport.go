@@ -25,7 +25,7 @@ var transportRules = map[ruleID]rule{
 	rcSilent: {"RC-SILENT", Error, Proven, OfHost, "A queue pair's requests were never answered",
 		[]string{
 			"The sender completes with status 12 (transport retry counter exceeded).",
-			"Is the peer's queue pair in RTR, with this QPN? A wrong QPN, GID, or first PSN is dropped without a word.",
+			"Is the peer's queue pair in RTR, with this QPN? Packets to a wrong QPN or GID are dropped without a word.",
 			"GID index: both ends need one of the same kind and subnet.",
 			"If other packets of these hosts pass, then a firewall may drop by port or size: try small messages, and the path MTU.",
 		}, "the answers took a way that was not captured."},

@@ -1,6 +1,9 @@
 package diagnose
 
-import "github.com/adverb-rdma/adverb/internal/capture"
+import (
+	"github.com/adverb-rdma/adverb/internal/capture"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
 
 // What else a capture shows may say why a queue pair's requests are not answered. Then that is the finding, in place of
 // RC-SILENT.
@@ -90,4 +93,74 @@ func (f *flow) gidKind() string {
 		return "a routed address"
 	}
 	return ""
+}
+
+// orAsked returns the flow whose requests the answers on f are for, or the one of the latest request if that is not known.
+func (g *flow) orAsked(f *flow) *flow {
+	if g != nil || f.hosts.back == nil {
+		return g
+	}
+	if g = f.hosts.back.asked; g != nil && g.peer == nil && g.acknowledged() {
+		return g
+	}
+	return nil
+}
+
+// astray reports whether an answer is for no request of the flow, of which none was answered yet.
+func (g *flow) astray(psn wire.PSN) bool {
+	return g.started && g.una == g.began && !g.covers(psn)
+}
+
+// strays counts an answer that is for no request.
+func (g *flow) strays(f *flow, p *capture.Packet, psn wire.PSN, nak bool) {
+	if g.strayFlow != f || g.strayPSN != psn || g.strayNAK != nak {
+		g.strayFlow, g.strayPSN, g.strayNAK, g.stray, g.strayFrames = f, psn, nak, 0, g.strayFrames[:0]
+	}
+	g.stray++
+	f.strayTo = g
+	if len(g.strayFrames) < maxFrames {
+		g.strayFrames = append(g.strayFrames, p.Frame.Number)
+	}
+}
+
+// wrongPSN finds ends that do not agree on the first PSN. A receiver that waits for a lower one says so by a NAK; one that
+// waits for a higher one takes the request for a repeat, and acknowledges the latest that it has.
+func (a *Analyzer) wrongPSN(f *flow) bool {
+	const enough = 2
+	if f.stray < enough || f.una != f.began || f.repeats == 0 {
+		return false
+	}
+	waits, how := f.strayPSN, "a NAK for a sequence error"
+	if !f.strayNAK {
+		waits, how = waits.Add(1), words("an acknowledgement of PSN %v, which takes it for a repeat", f.strayPSN)
+	}
+	if e := f.entry(f.began); e != nil && f.stray*2 < e.tries || f.entry(waits) != nil {
+		return false
+	}
+	f.explained = true
+	f.drop(rcSilent, rcDied, lossNAK, lossTimeout, lossAck, lateAnswer)
+	f.hosts.losses -= f.losses
+	f.losses, f.lossNear = 0, 0
+	back := f.strayFlow
+	if back.losses == 0 {
+		back.drop(lossNAK)
+	}
+	if f.peer == nil && back.peer == nil {
+		a.pair(f, back)
+	}
+	for _, frame := range f.strayFrames {
+		a.mark(f, psnMismatch, frame)
+	}
+	x := f.places[psnMismatch]
+	if x == nil {
+		return true
+	}
+	x.Count = f.stray
+	x.Words = words("The requests begin with PSN %v (%d), and each is answered by %s: the sender's sq_psn is %d, and the receiver's rq_psn is %d.", f.began, uint32(f.began), how, uint32(f.began), uint32(waits))
+	return true
+}
+
+// puzzling reports whether the latest answers are for none of a flow's requests: what they mean, its end tells.
+func (f *flow) puzzling() bool {
+	return !f.gone && f.stray > 0 && f.una == f.began || f.strayTo != nil && f.strayTo.strayFlow == f && f.strayTo.puzzling()
 }

@@ -39,6 +39,45 @@ var silenceScripts = []conversation{
 		s.a, s.b = netip.MustParseAddr("fe80::a3"), netip.MustParseAddr("fe80::a2")
 		s.silent(8, nil)
 	}, []string{"RC-SILENT"}, nil},
+	{"the receiver waits for a lower PSN", func(s *script) {
+		s.silent(8, func() { s.ab(send(5000)); s.ba(nak(100)) })
+	}, []string{"PSN-MISMATCH"}, nil},
+	{"the same, and the sender repeats at once", func(s *script) {
+		for range 8 {
+			s.ab(send(5000))
+			s.ba(nak(4990))
+		}
+	}, []string{"PSN-MISMATCH"}, nil},
+	{"the same, of ends that the connection manager has connected", func(s *script) {
+		s.connect()
+		s.silent(8, func() { s.ab(send(5000)); s.ba(nak(100)) })
+	}, []string{"PSN-MISMATCH"}, nil},
+	{"the receiver waits for a higher PSN", func(s *script) {
+		s.silent(8, func() { s.ab(send(5000)); s.ba(ack(8999)) })
+	}, []string{"PSN-MISMATCH"}, nil},
+	{"the same, of ends that the connection manager has connected, with a READ", func(s *script) {
+		s.connect()
+		s.silent(8, func() {
+			w := send(5000)
+			w.Opcode, w.Payload, w.RETH = wire.RCRDMAReadRequest, nil, wire.RETH{Length: 8}
+			s.ab(w)
+			s.ba(ack(8999))
+		})
+	}, []string{"PSN-MISMATCH"}, nil},
+	{"a silent queue pair, while another one of its hosts is answered", func(s *script) {
+		psn := wire.PSN(100)
+		s.silent(8, func() {
+			s.ab(send(5000))
+			s.ab(toQP(send(psn), 0x33))
+			s.ba(toQP(ack(psn), 0x44))
+			s.ba(toQP(ack(psn), 0x44))
+			psn++
+		})
+	}, []string{"RC-SILENT"}, nil},
+	{"a silent queue pair, and answers to one that was found midway", func(s *script) {
+		s.ba(toQP(ack(99), 0x44))
+		s.silent(8, func() { s.ab(send(5000)) })
+	}, []string{"RC-SILENT"}, nil},
 	{"two hosts are silent by different addresses, and each to a third one", func(s *script) {
 		s.silent(8, func() {
 			s.putV1(1, 2, netip.MustParseAddr("fe80::a3"), netip.MustParseAddr("fe80::a2"), toQP(send(5000), qpB))
@@ -56,6 +95,8 @@ func toQP(w wire.Packet, qpn uint32) wire.Packet {
 	w.DestQP = qpn
 	return w
 }
+
+func nak(psn wire.PSN) wire.Packet { return answer(psn, wire.SyndromeNAK(wire.NAKSequenceError)) }
 
 // silent sends a request n times, half a second apart, or what each is in place of it.
 func (s *script) silent(n int, each func()) {
@@ -118,5 +159,57 @@ func TestMixedPaths(t *testing.T) {
 	f := r.Findings[0]
 	if !slices.Contains(f.Frames, 3) || !slices.Contains(f.Frames, 4) || !strings.Contains(f.Words, "fe80::a3") || !strings.Contains(f.Words, "fd98::2") || !strings.Contains(f.Filter, "fd98::3") {
 		t.Errorf("frames %v, filter %q, %q; want those of both ends", f.Frames, f.Filter, f.Words)
+	}
+}
+
+// Ends that begin with different PSNs: the finding has both numbers.
+func TestWrongPSN(t *testing.T) {
+	for _, tt := range []struct {
+		answer wire.Packet
+		want   string
+	}{
+		{nak(100), "the sender's sq_psn is 5000, and the receiver's rq_psn is 100."},
+		{ack(8999), "the sender's sq_psn is 5000, and the receiver's rq_psn is 9000."},
+	} {
+		s := newScript()
+		s.silent(3, func() { s.ab(send(5000)); s.ba(tt.answer) })
+		r := s.report(diagnose.Options{})
+		if len(r.Findings) != 1 || !strings.HasSuffix(r.Findings[0].Words, tt.want) || !slices.Equal(r.Findings[0].Frames, []int{2, 4, 6}) {
+			t.Errorf("%+v, want %q in frames 2, 4 and 6", r.Findings, tt.want)
+		}
+	}
+}
+
+// A NAK for a sequence error after which nothing is sent again is no loss. In a capture of the answers alone it is.
+func TestNAKAlone(t *testing.T) {
+	for _, requests := range []bool{true, false} {
+		s := newScript()
+		for psn := range wire.PSN(6) {
+			if requests {
+				s.ab(send(psn))
+			}
+			if psn == 3 {
+				s.ba(nak(2))
+			} else {
+				s.ba(ack(psn))
+			}
+		}
+		if got := slices.Contains(idsOf(s.report(diagnose.Options{}).Findings), "LOSS-NAK"); got == requests {
+			t.Errorf("requests in the capture: %v, LOSS-NAK: %v; want the opposite", requests, got)
+		}
+	}
+}
+
+// While a capture goes on, ends that do not agree on the first PSN are not taken for losses.
+func TestWrongPSNLive(t *testing.T) {
+	g := newGoing()
+	var told []string
+	for range 8 {
+		g.ab(send(5000))
+		g.ba(nak(100))
+		told = append(told, g.news(time.Second)...)
+	}
+	if told = append(told, g.news(10*time.Minute)...); !slices.Equal(told, []string{"PSN-MISMATCH"}) {
+		t.Errorf("told: %v, want PSN-MISMATCH once", told)
 	}
 }
