@@ -33,6 +33,7 @@ type Analyzer struct {
 	last     int64
 	readErr  error
 	udKeys   map[flowKey]uint32 // the first Q_Key to a queue pair
+	udFrom   map[udSource]*udPSNs
 	byQP     map[flowKey]*conn
 	ulps     map[string]int // connections by the protocol that they carry
 
@@ -47,6 +48,7 @@ type counts struct {
 	good, otherID, bad, zero, uncheckedICRC                                                   int
 	secured, undecoded, long, trainPackets, evicted, unpaired                                 int
 	cm, requests, rcRequests, responses, repeats, acks, naks, rnrs                            int
+	unacknowledged, answered                                                                  int // packets of UD and UC; queue pairs
 	ce, cnps                                                                                  int
 
 	tcps, midway, tcpSegments, tcpCopies, tcpHoles, tcpUnseen, tcpEvicted int // of iWARP
@@ -90,7 +92,7 @@ type hosts struct {
 func New(o Options) *Analyzer {
 	return &Analyzer{
 		names: names{redact: o.Redact}, flows: make(map[flowKey]*flow), pairs: make(map[hostKey]*hosts),
-		partners: make(map[flowKey]flowKey), udKeys: make(map[flowKey]uint32), byQP: make(map[flowKey]*conn), ulps: make(map[string]int),
+		partners: make(map[flowKey]flowKey), udKeys: make(map[flowKey]uint32), udFrom: make(map[udSource]*udPSNs), byQP: make(map[flowKey]*conn), ulps: make(map[string]int),
 		cm: conns{byID: make(map[connKey]*conn)},
 	}
 }

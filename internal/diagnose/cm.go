@@ -52,6 +52,8 @@ type conns struct {
 	order []connKey
 	total int
 	ended int
+	// answered is how many of them had an answer.
+	answered int
 }
 
 // depth returns how many READs the receiver of a flow serves at a time.
@@ -415,6 +417,9 @@ func (a *Analyzer) sidrReply(p *capture.Packet, m *wire.SIDRREP) {
 // finishConn judges a conversation at its end.
 func (a *Analyzer) finishConn(c *conn) {
 	answered := c.reps+c.rejs+c.mras > 0
+	if answered {
+		a.cm.answered++
+	}
 	late := c.timeout > 0 && a.last-c.lastReqAt > int64(2*c.timeout)
 	if h := a.pairs[hostKey{c.key.active, c.key.passive}]; c.reqs > 0 && !answered && h != nil && h.icmp != nil {
 		const enough = 300 // characters

@@ -39,6 +39,7 @@ func (a *Analyzer) finish(f *flow) {
 	)
 	if f.answers > 0 {
 		f.hosts.answered = true
+		a.count.answered++
 	}
 	if !f.acknowledged() {
 		return
@@ -461,7 +462,8 @@ func (a *Analyzer) unchecked() []string {
 	if a.readErr != nil && !errors.Is(a.readErr, capture.ErrCut) {
 		list = append(list, "the file is damaged: "+a.readErr.Error())
 	}
-	if c.rcRequests > 0 && c.responses == 0 {
+	say(c.unacknowledged, "packets of UD and UC are not acknowledged: the only trace of a loss is a PSN that is missing in a capture at the receiver")
+	if c.rcRequests > 0 && c.answered == 0 {
 		list = append(list, "no answers were captured: whether requests were carried out is not known")
 	}
 	return list
@@ -476,10 +478,7 @@ func (a *Analyzer) verdict(r *Report) string {
 		return "No RoCE packets are in this capture, so nothing can be said about RDMA."
 	}
 	if len(r.Findings) == 0 {
-		if a.count.requests+a.count.cm+a.count.fpdus == 0 {
-			return "Nothing in this capture speaks of a fault."
-		}
-		s := "Nothing in this capture speaks of a fault. If something failed, it was not the network, as far as it was captured: look at the programs and hosts."
+		s := a.cleared()
 		parts := []ruleID{capOneWay, capHole, capCut, capSnap}
 		if a.count.lost > 0 || slices.ContainsFunc(r.Notes, func(x *Finding) bool { return slices.Contains(parts, x.rule) }) {
 			s += " The capture is not whole: see below."
@@ -513,6 +512,24 @@ func (a *Analyzer) verdict(r *Report) string {
 		s += " Not the network: look at the " + first.Side.String() + "."
 	}
 	return strings.TrimSpace(s)
+}
+
+// cleared is the verdict where nothing was found. It clears the network of what answers were captured of.
+func (a *Analyzer) cleared() string {
+	const fine = "Nothing in this capture speaks of a fault."
+	c := &a.count
+	answered := c.answered+c.fpdus > 0 || a.cm.answered > 0
+	switch {
+	case c.requests+c.responses+c.cm+c.fpdus == 0:
+		return fine
+	case answered && c.unacknowledged > 0:
+		return fine + " Where answers were captured, it was not the network if something failed: look at the programs and hosts. Of UD and UC losses may leave no trace."
+	case answered:
+		return fine + " If something failed, it was not the network, as far as it was captured: look at the programs and hosts."
+	case c.unacknowledged > 0:
+		return fine + " UD and UC have no acknowledgements, so losses may leave no trace."
+	}
+	return fine + " No answers to requests were captured, so whether they arrived is not known."
 }
 
 // counted returns a number with its noun.

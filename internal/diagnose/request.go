@@ -311,37 +311,3 @@ func (a *Analyzer) lost(f *flow, p *capture.Packet, r ruleID) {
 	}
 	f.lossLast = f.requests
 }
-
-// unreliable takes a packet of the UC service.
-func (a *Analyzer) unreliable(f *flow, p *capture.Packet, w *wire.Packet) {
-	a.learn(f, p, w, payloadLen(p, w))
-	if f.started {
-		if d := w.PSN.Diff(f.nxt); d > 0 && d < jump {
-			if x := a.mark(f, udDrop, p.Frame.Number); x != nil {
-				x.Severity = Warning // each message over UC has its PSNs to itself
-				f.losses += d
-				x.Words = words("%d PSNs of this UC queue pair are missing.", f.losses)
-			}
-		} else if d < 0 && d > -jump {
-			a.mark(f, reorder, p.Frame.Number)
-			return
-		}
-	}
-	f.started = true
-	f.nxt = w.PSN.Add(1)
-}
-
-// datagram takes a packet of the UD service.
-func (a *Analyzer) datagram(f *flow, p *capture.Packet, w *wire.Packet) {
-	a.learn(f, p, w, payloadLen(p, w))
-	const perSender = 0x80000000 // a Q_Key that only the sender's system may choose
-	to := flowKey{dst: p.Dst.Addr(), qpn: w.DestQP}
-	switch first, ok := a.udKeys[to]; {
-	case !ok && len(a.udKeys) < maxFlows:
-		a.udKeys[to] = w.DETH.QKey
-	case ok && first != w.DETH.QKey && w.DETH.QKey&perSender == 0:
-		if x := a.mark(f, qKey, p.Frame.Number); x != nil {
-			x.Words = words("This packet has %s, and the first one to the queue pair had %s.", a.names.key("%#08x", uint64(w.DETH.QKey)), a.names.key("%#08x", uint64(first)))
-		}
-	}
-}

@@ -22,7 +22,7 @@ type conversation struct {
 }
 
 // scripts are conversations.
-var scripts = append(slices.Concat(iwarpScripts, silenceScripts), []conversation{
+var scripts = append(slices.Concat(iwarpScripts, silenceScripts, unreliableScripts), []conversation{
 	{"one direction", func(s *script) {
 		for i := range 5 {
 			s.ab(write(wire.PSN(i), wire.RCRDMAWriteOnly, 64))
@@ -418,11 +418,6 @@ var scripts = append(slices.Concat(iwarpScripts, silenceScripts), []conversation
 			s.ba(wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAReadResponseOnly, PSN: wire.PSN(i)}, AETH: wire.AETH{Syndrome: wire.SyndromeACK(31)}, Payload: make([]byte, 64)})
 		}
 	}, nil, []string{"READ-SLOW"}},
-	{"UC with a hole", func(s *script) {
-		for _, psn := range []wire.PSN{0, 1, 2, 5, 6} {
-			s.ab(write(psn, wire.UCRDMAWriteOnly, 64))
-		}
-	}, []string{"UD-DROP"}, nil},
 	{"two Q_Keys", func(s *script) {
 		for _, key := range []uint32{0x1111, 0x1111, 0x2222} {
 			s.ab(wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly}, DETH: wire.DETH{QKey: key, SrcQP: qpA}, Payload: make([]byte, 8)})
