@@ -70,7 +70,6 @@ type hosts struct {
 	lastAt                        int64
 	lastFrame                     int
 	firstCE                       int64
-	firstCEFrame                  int
 	cnpAt                         int64
 	dataDSCP, cnpDSCP             uint8
 	ports                         [4]uint16

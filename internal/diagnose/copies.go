@@ -45,6 +45,7 @@ type copied struct {
 	others int // at other points
 	ipID   uint16
 	main   bool
+	marked bool // with congestion, or another point has shown it so
 	missed bool // it was sent again before it had arrived
 }
 
@@ -111,7 +112,7 @@ func (a *Analyzer) isCopy(h *hosts, p *capture.Packet, bth *wire.BTH) bool {
 	}
 	again := seen && e.main && v == path.main && p.Frame.Time-e.at < pathWithin
 	if again {
-		e.at, e.frame, e.ipID = p.Frame.Time, p.Frame.Number, p.ID
+		e.at, e.frame, e.ipID, e.marked = p.Frame.Time, p.Frame.Number, p.ID, isMarked(p, bth)
 		e.lane.serial++
 		e.last = e.lane.serial
 		if e.others >= e.sends {
@@ -131,7 +132,7 @@ func (a *Analyzer) isCopy(h *hosts, p *capture.Packet, bth *wire.BTH) bool {
 		c.next = (c.next + 1) % maxCopies
 		c.index[key] = i
 	}
-	*e = copied{key: key, at: p.Frame.Time, frame: p.Frame.Number, ipID: p.ID, main: v == path.main, sends: 1}
+	*e = copied{key: key, at: p.Frame.Time, frame: p.Frame.Number, ipID: p.ID, main: v == path.main, sends: 1, marked: isMarked(p, bth)}
 	if e.main {
 		e.lane = path.lane(bth.DestQP)
 		e.lane.serial++
@@ -175,6 +176,10 @@ func (a *Analyzer) arrived(h *hosts, p *capture.Packet, e *copied) {
 		return // a third one on the way: its copy is no second arrival
 	}
 	e.others++
+	if !e.marked && isMarked(p, &p.Transport.BTH) { // on the way between the two points
+		e.marked = true
+		a.marked(h, p)
+	}
 	if h.key.dst.IsMulticast() {
 		return // each member has a copy
 	}

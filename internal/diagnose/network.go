@@ -2,7 +2,6 @@ package diagnose
 
 import (
 	"net/netip"
-	"time"
 
 	"github.com/adverb-rdma/adverb/internal/capture"
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -69,24 +68,17 @@ func (a *Analyzer) translated(h *hosts, p *capture.Packet) bool {
 
 // network takes facts about the network from the headers.
 func (a *Analyzer) network(h *hosts, p *capture.Packet, bth *wire.BTH) {
-	const notECT, ce, ecnMask = 0, 3, 3
-	ecn, ip := p.TrafficClass&ecnMask, p.Version == capture.RoCEv2
-	switch {
-	case ip && ecn == notECT:
+	if p.Version == capture.RoCEv2 && p.TrafficClass&ecnMask == notECT {
 		h.notECT++
-	case ip && ecn == ce, !ip && bth.FECN:
-		a.count.ce++
-		if h.ce == 0 {
-			h.firstCE, h.firstCEFrame = p.Frame.Time, p.Frame.Number
-		}
-		h.ce++
-		a.onHosts(h, cnp, &h.congested, p.Frame.Number)
+	}
+	if isMarked(p, bth) {
+		a.marked(h, p)
 	}
 	if bth.Opcode == wire.CNP {
 		a.count.cnps++
 		h.cnps++
 		h.cnpAt, h.cnpDSCP = p.Frame.Time, p.TrafficClass>>2
-		a.onHosts(h, cnp, &h.congested, p.Frame.Number)
+		a.congestion(a.hostsOf(h.key.dst, h.key.src), p.Frame.Number)
 		return
 	}
 	if bth.DestQP != wire.GSIQPN {
@@ -107,7 +99,6 @@ func (a *Analyzer) network(h *hosts, p *capture.Packet, bth *wire.BTH) {
 // finishHosts judges the packets between two hosts, in one direction.
 func (a *Analyzer) finishHosts(h *hosts) {
 	const (
-		soon     = int64(time.Second)
 		several  = 4
 		lowPorts = 1024
 	)
@@ -123,12 +114,8 @@ func (a *Analyzer) finishHosts(h *hosts) {
 		x.Words = words("%d datagrams are several packets each, which were judged one by one.", x.Count)
 	}
 	back := h.back
-	if x := h.congested; x != nil {
-		x.Words = words("%d of %d packets are marked (CE), and %d are CNPs.", h.ce, h.packets, h.cnps)
-	}
-	if h.ce > 0 && back != nil && back.packets > 0 && back.cnps == 0 && a.last-h.firstCE > soon {
-		var x *Finding
-		a.onHosts(h, ecnNoCNP, &x, h.firstCEFrame)
+	if h.congested != nil {
+		a.judgeCongestion(h)
 	}
 	if h.losses > 0 && h.ce == 0 && h.notECT == h.packets && a.lossesSeen {
 		var x *Finding
@@ -157,45 +144,6 @@ func (a *Analyzer) finishHosts(h *hosts) {
 		if a.onHosts(h, portSrc, &x, 0); x != nil {
 			x.Words = words("UDP source port %d.", h.ports[0])
 		}
-	}
-}
-
-// pause counts the pause frames of one priority, and the time that they asked for.
-type pause struct {
-	frames  []int
-	count   int
-	quanta  int
-	longest uint16
-}
-
-func (a *Analyzer) pause(p *capture.Packet) {
-	for i := range a.paused {
-		if p.Pause.Classes>>i&1 == 0 || p.Pause.Quanta[i] == 0 {
-			continue
-		}
-		c := &a.paused[i]
-		c.count++
-		c.quanta += int(p.Pause.Quanta[i])
-		c.longest = max(c.longest, p.Pause.Quanta[i])
-		if len(c.frames) < maxFrames {
-			c.frames = append(c.frames, p.Frame.Number)
-		}
-	}
-}
-
-func (a *Analyzer) finishPauses() {
-	const quantumBits, bitsPerNano = 512, 100
-	for i, c := range a.paused {
-		if c.count == 0 {
-			continue
-		}
-		x := a.found.add(pfc, words("priority %d", i))
-		if x == nil {
-			continue
-		}
-		x.Count, x.Frames = c.count, c.frames
-		x.Filter = "macc.opcode == 0x0101 || macc.opcode == 0x0001"
-		x.Words = words("They ask for %d quanta in all, at most %d at once. A quantum is %d bits: at 100 Gbit/s the sum is %v.", c.quanta, c.longest, quantumBits, round(int64(c.quanta)*quantumBits/bitsPerNano))
 	}
 }
 

@@ -4,7 +4,7 @@ var networkRules = map[ruleID]rule{
 	pfc: {"PFC", Warning, Proven, OfNetwork, "Pause frames stop the traffic",
 		[]string{"Somebody behind this port cannot take more: a slow receiver or card. Follow the pauses to the port that sends them first. A storm that does not end: a PFC watchdog."}, ""},
 	cnp: {"CNP", Warning, Proven, OfNetwork, "The network is congested",
-		[]string{"A queue on the way is full, and senders are told to slow down, as they should. Find the congested port by its ECN counters: incast, or a link that is slower than the senders."}, ""},
+		[]string{"A queue on the way fills, and CNPs tell senders to slow down. Find the congested port by its ECN counters: incast, or a link that is slower than the senders."}, ""},
 	ecnNoCNP: {"ECN-NOCNP", Warning, Likely, OfSetup, "Packets are marked as congested, and nobody tells their senders",
 		[]string{"Turn on the notification point at the receivers (roce_np: /sys/class/net/IFACE/ecn/roce_np/enable/PRIORITY)."}, "the CNPs took a way that was not captured."},
 	ecnOff: {"ECN-OFF", Warning, Hint, OfSetup, "Packets are lost, and not marked: their senders do not allow ECN",

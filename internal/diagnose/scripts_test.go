@@ -22,7 +22,7 @@ type conversation struct {
 }
 
 // scripts are conversations.
-var scripts = append(slices.Concat(iwarpScripts, silenceScripts, unreliableScripts), []conversation{
+var scripts = append(slices.Concat(iwarpScripts, silenceScripts, unreliableScripts, networkScripts), []conversation{
 	{"one direction", func(s *script) {
 		for i := range 5 {
 			s.ab(write(wire.PSN(i), wire.RCRDMAWriteOnly, 64))
@@ -429,38 +429,6 @@ var scripts = append(slices.Concat(iwarpScripts, silenceScripts, unreliableScrip
 		w.PKey = 0x8005
 		s.ba(w)
 	}, []string{"PKEY"}, nil},
-	{"pauses", func(s *script) {
-		s.good(0, 1)
-		b := append(make([]byte, 12), 0x88, 0x08, 1, 1, 0, 8)
-		s.put(append(b, make([]byte, 16)...), 0)
-		f := &s.frames[len(s.frames)-1]
-		f.Link = capture.LinkEthernet
-		f.Data[18+2*3], f.Data[19+2*3] = 0xff, 0xff
-	}, []string{"PFC"}, nil},
-	{"marks and no CNP", func(s *script) {
-		s.class = 3
-		s.ab(write(0, wire.RCRDMAWriteOnly, 64))
-		s.class = 2
-		s.ba(ack(0))
-		s.now += 3 * time.Second
-		s.good(1, 2)
-	}, []string{"CNP", "ECN-NOCNP"}, nil},
-	{"CNPs with the data's priority", func(s *script) {
-		s.class = 26<<2 | 2
-		s.good(0, 3)
-		s.ba(write(0, wire.RCRDMAWriteOnly, 64))
-		s.ab(ack(0))
-		s.ba(wire.NewCNP(qpA, wire.DefaultPKey))
-	}, []string{"CNP"}, []string{"CNP-DSCP"}},
-	{"two priorities", func(s *script) {
-		s.class = 26 << 2
-		s.ab(write(0, wire.RCRDMAWriteOnly, 64))
-		s.class = 0
-		s.ba(ack(0))
-		s.ba(write(0, wire.RCRDMAWriteOnly, 64))
-		s.class = 26 << 2
-		s.ab(ack(0))
-	}, []string{"DSCP-MIX"}, nil},
 	{"one source port", func(s *script) {
 		for i := range uint32(5) {
 			w := write(wire.PSN(1000*i), wire.RCRDMAWriteOnly, 64)
