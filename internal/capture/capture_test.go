@@ -341,10 +341,18 @@ func TestContents(t *testing.T) {
 	if i := decode(capture.LinkEthernet, ether(0x0800, ip4(1, icmp)), capture.KindICMP).ICMP; i.Type != 3 || i.Code != 13 || i.Port != 4791 || i.From.String() != "192.0.2.1" || i.Dst.String() != "192.0.2.2" {
 		t.Errorf("an ICMP message: %+v", i)
 	}
+	icmp = slices.Concat([]byte{3, 4, 0, 0, 0, 0, 5, 220}, udp4(4791, nil))
+	if i := decode(capture.LinkEthernet, ether(0x0800, ip4(1, icmp)), capture.KindICMP).ICMP; !i.TooLong || i.MTU != 1500 || i.Port != 4791 {
+		t.Errorf("an ICMP message of a packet that is too long: %+v", i)
+	}
 	six := slices.Concat([]byte{0x60, 0, 0, 0, 0, 8, 17, 64}, make([]byte, 15), []byte{1}, make([]byte, 15), []byte{2}, be(9, 4791, 8, 0))
 	icmp6 := slices.Concat([]byte{0x60, 0, 0, 0, 0, 56, 58, 64}, make([]byte, 32), []byte{1, 4, 0, 0, 0, 0, 0, 0}, six)
 	if i := decode(capture.LinkRaw, icmp6, capture.KindICMP).ICMP; i.Type != 1 || i.Code != 4 || i.Port != 4791 || i.Src.String() != "::1" {
 		t.Errorf("an ICMPv6 message: %+v", i)
+	}
+	copy(icmp6[40:], []byte{2, 0, 0, 0, 0, 0, 5, 0})
+	if i := decode(capture.LinkRaw, icmp6, capture.KindICMP).ICMP; !i.TooLong || i.MTU != 1280 || i.Port != 4791 {
+		t.Errorf("an ICMPv6 message of a packet that is too long: %+v", i)
 	}
 	tcp := slices.Concat(be(1, 2, 0, 3, 0, 4, 5<<12|capture.TCPAck, 6, 0, 0), []byte("hello"))
 	if p := decode(capture.LinkEthernet, append(ether(0x0800, ip4(6, tcp)), 0, 0), capture.KindTCP); string(p.Stream) != "hello" ||

@@ -187,6 +187,12 @@ func (d *Decoder) icmp(b []byte) {
 	}
 	i := &d.p.ICMP
 	i.Type, i.Code = b[0], b[1]
+	switch {
+	case i.From.Is4() && i.Type == 3 && i.Code == 4: // fragmentation needed
+		i.TooLong, i.MTU = true, int(binary.BigEndian.Uint16(b[6:]))
+	case i.From.Is6() && i.Type == 2: // packet too big
+		i.TooLong, i.MTU = true, int(binary.BigEndian.Uint32(b[4:]))
+	}
 	b = b[quote:]
 	protocol, n := uint8(0), 0
 	switch {

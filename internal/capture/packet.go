@@ -110,6 +110,8 @@ type Pause struct {
 type ICMP struct {
 	From       netip.Addr
 	Type, Code uint8
+	TooLong    bool // the packet did not fit into a link, and must not be fragmented
+	MTU        int  // of that link, in bytes; 0 if the message does not say it
 	Src, Dst   netip.Addr
 	Port       uint16 // the destination's
 }

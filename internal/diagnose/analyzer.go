@@ -83,6 +83,9 @@ type hosts struct {
 	attempts                      []int64 // that failed, or ended within a second
 	attemptFrames                 []int
 	icmp, congested, storm        *Finding
+	tooLong                       *Finding
+	linkMTU                       int // the least that an ICMP message has named; 0 is not known
+	longest                       int // payload
 	path                          pathCounts
 	answered                      bool // a request of this direction was
 }

@@ -69,10 +69,12 @@ type Finding struct {
 	WrongIf   string    `json:"would_be_wrong_if,omitempty"`
 
 	rule    ruleID
-	longest int64 // a wait
-	dropped bool  // another finding explains it
-	flow    *flow // of which the report says where and gives the filter
-	paired  *flow // whose packets the filter finds besides
+	longest int64  // a wait
+	dropped bool   // another finding explains it
+	from    string // who has sent an ICMP message
+	silent  bool   // requests are not answered for that
+	flow    *flow  // of which the report says where and gives the filter
+	paired  *flow  // whose packets the filter finds besides
 	hosts   *hosts
 
 	told         int // the count that News has told; 0 is not yet

@@ -110,6 +110,7 @@ func (a *Analyzer) finishHosts(h *hosts) {
 			x.Words += " All of this direction, and the receiver took them: so the capture differs from what was sent."
 		}
 	}
+	h.judgeTooLong()
 	if x := h.train; x != nil {
 		x.Words = words("%d datagrams are several packets each, which were judged one by one.", x.Count)
 	}
@@ -153,6 +154,10 @@ func (a *Analyzer) icmp(p *capture.Packet) {
 		return
 	}
 	h := a.hostsOf(p.ICMP.Src, p.ICMP.Dst)
+	if p.ICMP.TooLong {
+		a.tooLong(h, p)
+		return
+	}
 	x := a.onHosts(h, cmICMP, &h.icmp, p.Frame.Number)
 	if x == nil {
 		return
@@ -166,17 +171,15 @@ func (a *Analyzer) icmp(p *capture.Packet) {
 // icmpText says what an ICMP message means.
 func icmpText(p *capture.Packet) string {
 	const (
-		unreachable, unreachable6, tooBig6, exceeded, exceeded6 = 3, 1, 2, 11, 3
+		unreachable, unreachable6, exceeded, exceeded6 = 3, 1, 11, 3
 	)
-	codes := map[uint8]string{0: "network unreachable", 1: "host unreachable", 2: "protocol unreachable", 3: "port unreachable", 4: "packet too long, and must not be fragmented", 9: "network administratively prohibited", 10: "host administratively prohibited", 13: "administratively prohibited"}
+	codes := map[uint8]string{0: "network unreachable", 1: "host unreachable", 2: "protocol unreachable", 3: "port unreachable", 9: "network administratively prohibited", 10: "host administratively prohibited", 13: "administratively prohibited"}
 	codes6 := map[uint8]string{0: "no route", 1: "administratively prohibited", 3: "address unreachable", 4: "port unreachable"}
 	switch {
 	case p.ICMP.From.Is4() && p.ICMP.Type == unreachable && codes[p.ICMP.Code] != "":
 		return codes[p.ICMP.Code]
 	case p.ICMP.From.Is6() && p.ICMP.Type == unreachable6 && codes6[p.ICMP.Code] != "":
 		return codes6[p.ICMP.Code]
-	case p.ICMP.From.Is6() && p.ICMP.Type == tooBig6:
-		return "packet too long"
 	case p.ICMP.From.Is4() && p.ICMP.Type == exceeded, p.ICMP.From.Is6() && p.ICMP.Type == exceeded6:
 		return "time to live exceeded"
 	}

@@ -168,7 +168,7 @@ func (a *Analyzer) unanswered(f *flow) {
 		}
 		return
 	}
-	if f.explained || f.answers == 0 && a.explain(f) {
+	if f.explained || a.explainMTU(f) || f.answers == 0 && a.explain(f) {
 		return
 	}
 	back := f.hosts.back

@@ -44,6 +44,7 @@ func (a *Analyzer) learn(f *flow, p *capture.Packet, w *wire.Packet, n int) {
 	f.reqFrame = p.Frame.Number
 	f.reqAckAsked = w.AckReq || w.Opcode.Flags()&(wire.FlagRead|wire.FlagAtomic|wire.FlagFlush|wire.FlagAtomicWrite) != 0
 	f.maxPayload = max(f.maxPayload, n)
+	f.hosts.longest = max(f.hosts.longest, n)
 	if w.Opcode.IsFirst() || w.Opcode.IsMiddle() {
 		f.pathMTU = n
 	}
@@ -236,6 +237,9 @@ func (a *Analyzer) repeat(f *flow, p *capture.Packet, w *wire.Packet, e sent, se
 				f.inVain(p)
 			}
 		case byTimeout:
+			if old != nil && f.hosts.doesNotFit(old.payload) && !f.hosts.doesNotFit(e.payload) {
+				break // the sender has taken a smaller path MTU
+			}
 			f.silence(p, e.psn, e.payload, since)
 			f.silentLate = f.silentLate || old != nil && p.Frame.Direction == capture.Inbound
 		}

@@ -24,6 +24,7 @@ func (a *Analyzer) response(f *flow, p *capture.Packet, w *wire.Packet) {
 	if w.Opcode.IsRead() {
 		n := payloadLen(p, w)
 		f.maxPayload = max(f.maxPayload, n)
+		f.hosts.longest = max(f.hosts.longest, n)
 		if w.Opcode.IsFirst() || w.Opcode.IsMiddle() {
 			f.pathMTU = n
 		}

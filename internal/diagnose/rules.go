@@ -62,6 +62,7 @@ const (
 	nat
 	icrcID
 
+	mtuICMP
 	mtuBlackhole
 	mtuDiff
 	mtu1024

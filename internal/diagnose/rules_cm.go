@@ -8,7 +8,7 @@ var cmRules = map[ruleID]rule{
 			"If ARP is answered and the REQ is not, then Ethernet is fine and RDMA at the peer is not: load its driver, or add the rxe device.",
 		}, "the answers took a way that was not captured."},
 	cmICMP: {"CM-ICMP", Error, Proven, OfSetup, "RoCE packets were refused by ICMP",
-		[]string{"The sender of the ICMP message says why it drops them. Port unreachable: no RDMA device has this address, or no more, as when the program with a software device has ended. Prohibited: a firewall. Too long: an MTU on the way.", "Open UDP 4791, or start the RDMA device there."},
+		[]string{"The sender of the ICMP message says why it drops them. Port unreachable: no RDMA device has this address, or no more, as when the program with a software device has ended. Prohibited: a firewall.", "Open UDP 4791, or start the RDMA device there."},
 		"the messages were forged."},
 	cmRej8: {"CM-REJ-8", Error, Proven, OfProgram, "Nobody listens for the connection",
 		[]string{"Start the server, or correct the port.", "Is the server bound to another address or device? Its rdma_listen holds for the devices of that address only.", "A port of TCP is not one of RDMA: ss does not list these listeners; rdma resource show cm_id does."},

@@ -15,6 +15,9 @@ var transportRules = map[ruleID]rule{
 		[]string{"The ICRC fits another identification, so the packets are whole. A capture above a socket cannot see the identification, as a receiver's ADVERB_PCAP. Tools that check the ICRC call such packets damaged."},
 		"a middlebox has changed the identification. Then the receiver drops the packets."},
 
+	mtuICMP: {"MTU-ICMP", Error, Proven, OfSetup, "Packets are too long for a link on the way",
+		[]string{"Take a path MTU that fits, at both ends: ibv_rc_pingpong -m 1024, UCX_IB_MTU, IBV_MTU_1024 in ibv_modify_qp.", "Or raise the MTU of the router's link, and of each other one on the way."},
+		"the messages were forged."},
 	mtuBlackhole: {"MTU-BLACKHOLE", Error, Likely, OfNetwork, "Packets of the full path MTU vanish, and smaller ones arrive",
 		[]string{"Some link on the way has a smaller MTU: ip link show on hosts, and the port's MTU on each switch. An IP packet has up to 96 bytes besides the path MTU, so a path MTU of 4096 wants an MTU of 4192 or more.", "Or take a smaller path MTU at both ends: ibv_rc_pingpong -m 1024, UCX_IB_MTU, IBV_MTU_1024.", "Try the way: ping -M do -s 4164 PEER."},
 		"the losses hit large packets by chance."},

@@ -39,6 +39,24 @@ var silenceScripts = []conversation{
 		s.a, s.b = netip.MustParseAddr("fe80::a3"), netip.MustParseAddr("fe80::a2")
 		s.silent(8, nil)
 	}, []string{"RC-SILENT"}, nil},
+	{"a router says that its link has a smaller MTU", func(s *script) {
+		s.silent(4, func() { s.ab(write(100, wire.RCRDMAWriteFirst, 4096)); s.tooLong(1500) })
+	}, []string{"MTU-ICMP"}, nil},
+	{"the same, and short requests are answered", func(s *script) {
+		s.good(0, 5)
+		s.silent(4, func() { s.ab(write(5, wire.RCRDMAWriteFirst, 4096)); s.tooLong(1500) })
+	}, []string{"MTU-ICMP"}, nil},
+	{"the same, and the sender takes a smaller path MTU", func(s *script) {
+		s.ab(write(0, wire.RCRDMAWriteFirst, 4096))
+		s.tooLong(1500)
+		s.now += 10 * time.Microsecond
+		s.good(0, 5)
+	}, []string{"MTU-ICMP"}, nil},
+	{"a router says so of other packets", func(s *script) {
+		s.ab(toQP(write(100, wire.RCRDMAWriteFirst, 4096), 0x33))
+		s.tooLong(1500)
+		s.silent(4, nil)
+	}, []string{"MTU-ICMP", "RC-SILENT"}, nil},
 	{"the receiver waits for a lower PSN", func(s *script) {
 		s.silent(8, func() { s.ab(send(5000)); s.ba(nak(100)) })
 	}, []string{"PSN-MISMATCH"}, nil},
@@ -97,6 +115,13 @@ func toQP(w wire.Packet, qpn uint32) wire.Packet {
 }
 
 func nak(psn wire.PSN) wire.Packet { return answer(psn, wire.SyndromeNAK(wire.NAKSequenceError)) }
+
+// tooLong sends the ICMP message that the latest packet does not fit into a link.
+func (s *script) tooLong(mtu int) {
+	quoted := s.frames[len(s.frames)-1].Data[:28]
+	b := append([]byte{3, 4, 0, 0, 0, 0, byte(mtu >> 8), byte(mtu)}, quoted...)
+	s.put(append(ipv4(netip.MustParseAddr("10.9.9.9"), s.a, 0, 1, 1, len(b)), b...), 0)
+}
 
 // silent sends a request n times, half a second apart, or what each is in place of it.
 func (s *script) silent(n int, each func()) {
@@ -211,5 +236,27 @@ func TestWrongPSNLive(t *testing.T) {
 	}
 	if told = append(told, g.news(10*time.Minute)...); !slices.Equal(told, []string{"PSN-MISMATCH"}) {
 		t.Errorf("told: %v, want PSN-MISMATCH once", told)
+	}
+}
+
+// What a router says of its MTU is told with the path MTU that would fit. It is an error where requests are not answered.
+func TestTooLong(t *testing.T) {
+	for _, tt := range []struct {
+		mtu      int
+		want     string
+		severity diagnose.Severity
+		repeats  int
+	}{
+		{1500, "10.9.9.9 answers with ICMP: the MTU of its link is 1500. The path MTU in use is 4096; 1024 would fit.", diagnose.Error, 4},
+		{4000, "4000. The path MTU in use is 4096; 2048 would fit.", diagnose.Warning, 1},
+		{1091, "1091. The path MTU in use is 4096; 512 would fit.", diagnose.Error, 4},
+		{0, "a packet is too long for its link, and must not be fragmented. The path MTU in use is 4096.", diagnose.Error, 4},
+	} {
+		s := newScript()
+		s.silent(tt.repeats, func() { s.ab(write(100, wire.RCRDMAWriteFirst, 4096)); s.tooLong(tt.mtu) })
+		r := s.report(diagnose.Options{})
+		if len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Words, tt.want) || r.Findings[0].Severity != tt.severity {
+			t.Errorf("an MTU of %d: %+v, want %q as %v", tt.mtu, r.Findings, tt.want, tt.severity)
+		}
 	}
 }
