@@ -75,6 +75,7 @@ var floors = []struct {
 	{"rsocket", 5},
 	{"internal/whole", 5},
 	{"internal/stage", 5},
+	{"internal/ladder", 5},
 	{"internal/stage/wasm", 6},
 	{"internal/mutants", 5},
 	{"internal/publish", 5},
@@ -101,7 +102,6 @@ var floors = []struct {
 	{"internal/handover/handovertest", 2},
 	{"internal/watch", 2},
 	{"internal/queue", 2},
-	{"internal/ladder", 2},
 	{"internal/limits", 2},
 	{"internal/ibnet", 2},
 

@@ -11,6 +11,8 @@ import (
 type Options struct {
 	// Redact replaces addresses, keys and payloads in the report. The same stands for the same.
 	Redact bool
+	// Units, unless nil, is called with each MPA frame and each FPDU of iWARP, in the order of their streams.
+	Units func(*Unit)
 }
 
 // An Analyzer looks at the packets of one capture.
@@ -26,6 +28,7 @@ type Analyzer struct {
 	partners map[flowKey]flowKey // of connections that the connection manager has made
 	cm       conns
 	tcps     tcpConns
+	units    func(*Unit)
 	copies   copies
 	count    counts
 	paused   [8]pause
@@ -93,7 +96,7 @@ type hosts struct {
 // New returns an Analyzer.
 func New(o Options) *Analyzer {
 	return &Analyzer{
-		names: names{redact: o.Redact}, flows: make(map[flowKey]*flow), pairs: make(map[hostKey]*hosts),
+		names: names{redact: o.Redact}, units: o.Units, flows: make(map[flowKey]*flow), pairs: make(map[hostKey]*hosts),
 		partners: make(map[flowKey]flowKey), udKeys: make(map[flowKey]uint32), udFrom: make(map[udSource]*udPSNs), byQP: make(map[flowKey]*conn), ulps: make(map[string]int),
 		cm: conns{byID: make(map[connKey]*conn)},
 	}

@@ -28,6 +28,9 @@ type parser struct {
 	fpdus  int
 	good   int // of them with a CRC that is right
 	reads  []openRead
+	begin  uint32 // where the frame or FPDU that is taken begins, as TCP counts
+	resent bool   // the bytes that are fed were sent again
+	gap    bool   // what is before the next FPDU was not captured
 }
 
 // openRead is a READ or an atomic that is not answered.
@@ -69,6 +72,7 @@ func (a *Analyzer) feed(s *stream, data []byte, missing, frame int, at int64) {
 		rest = buf
 	}
 	for len(rest) > 0 && !s.dead && !s.lost {
+		s.begin = s.nxt - uint32(missing+len(rest))
 		n := a.take(s, rest, &missing, frame, at)
 		if n == 0 {
 			break
@@ -94,7 +98,7 @@ func (s *stream) find(data []byte, missing int) bool {
 	if s.marked() || missing == 0 && !isFPDU(data) || !plausible(data) {
 		return false
 	}
-	s.lost, s.unsure = false, missing > 0
+	s.lost, s.unsure, s.gap = false, missing > 0, s.gap || s.fpdus > 0
 	return true
 }
 
@@ -121,6 +125,7 @@ func (a *Analyzer) take(s *stream, b []byte, missing *int, frame int, at int64) 
 		}
 		s.begun = true
 		f.PrivateData = slices.Clone(f.PrivateData)
+		a.unit(s, Unit{MPA: &f}, frame, at)
 		a.opened(s, f, frame, at)
 		return n
 	}
@@ -144,6 +149,7 @@ func (a *Analyzer) take(s *stream, b []byte, missing *int, frame int, at int64) 
 		s.skip = max(0, n-*missing)
 		*missing = max(0, *missing-n)
 		a.count.uncheckedCRC++
+		a.fpduUnit(s, b[mpa.LengthSize:], mpa.Length(b), true, false, frame, at)
 		a.fpdu(s, b[mpa.LengthSize:], true, frame, at)
 		return len(b)
 	}
@@ -162,8 +168,10 @@ func (a *Analyzer) take(s *stream, b []byte, missing *int, frame int, at int64) 
 			a.lose(s)
 			return 0
 		}
+		a.fpduUnit(s, body[mpa.LengthSize:][:mpa.Length(body)], mpa.Length(body), false, true, frame, at)
 		return size // the receiver takes nothing of it
 	}
+	a.fpduUnit(s, body[mpa.LengthSize:][:mpa.Length(body)], mpa.Length(body), false, false, frame, at)
 	a.fpdu(s, body[mpa.LengthSize:][:mpa.Length(body)], false, frame, at)
 	return size
 }

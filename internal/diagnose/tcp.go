@@ -266,7 +266,7 @@ func (a *Analyzer) segment(s *stream, p *capture.Packet) {
 	if !s.known {
 		s.known, s.nxt = true, t.Seq
 	}
-	ahead, data, length := int(int32(t.Seq-s.nxt)), p.Stream, t.Length
+	ahead, data, length, again := int(int32(t.Seq-s.nxt)), p.Stream, t.Length, s.again
 	const far = 1 << 28 // bytes: no window has so many, so the number was used again
 	switch {
 	case ahead > far || ahead < -far:
@@ -289,7 +289,9 @@ func (a *Analyzer) segment(s *stream, p *capture.Packet) {
 		a.sentAgain(s, p) // what was missing comes late
 	}
 	s.nxt += uint32(length)
+	s.resent = s.again > again
 	a.feed(s, data, length-len(data), p.Frame.Number, p.Frame.Time)
+	s.resent = false
 	a.drain(s)
 }
 

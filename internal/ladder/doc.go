@@ -9,6 +9,7 @@
 //	follow   the sequence of each QP: gaps, repeats and their causes
 //	rows     the packets that were asked for; runs of equal packets become one row
 //	words    a packet in words
+//	iwarp    the MPA frames and FPDUs that package diagnose finds in TCP's streams
 //	events   what software devices have recorded beside packets
 //	text, svg, perfetto
 //	html     the page; pack: its columns; page/: its script and style

@@ -19,10 +19,11 @@ type cmIDs struct {
 
 const noQPN = 1 << 24 // the end for the QPs of an address that are not known
 
-// endID names an end: an address or, where packets go from an address to itself, a QP of it.
+// endID names an end: an address or, where packets go from an address to itself, a QP or a TCP port of it.
 type endID struct {
 	addr netip.Addr
 	qpn  uint32
+	port uint16 // of iWARP
 }
 
 // ends finds out from where to where each packet goes.
@@ -56,7 +57,11 @@ func findEnds(l *Ladder, all []record) {
 			continue
 		}
 		from, to := endID{addr: r.src}, endID{addr: r.dst}
-		if e.self[r.src] && r.src == r.dst {
+		switch {
+		case !e.self[r.src] || r.src != r.dst:
+		case r.isIWARP():
+			from.port, to.port = r.srcPort, r.dstPort
+		default:
 			from.qpn, to.qpn = e.between(r)
 		}
 		r.From, r.To = e.end(from), e.end(to)
@@ -67,6 +72,9 @@ func findEnds(l *Ladder, all []record) {
 // learn takes from a packet between two QPs of one address which QPs there are.
 func (e *ends) learn(r *record) {
 	e.self[r.src] = true
+	if r.isIWARP() {
+		return
+	}
 	switch id := (commID{r.src, r.cm.local}); r.cm.attr {
 	case wire.CMREQ:
 		e.comms[id] = r.cm.qpn
@@ -87,12 +95,16 @@ func (e *ends) meet() {
 	for id, other := range e.pairs {
 		a, b := e.comms[id], e.comms[commID{id.addr, other}]
 		if a != 0 && b != 0 {
-			e.peers[endID{id.addr, a}], e.peers[endID{id.addr, b}] = b, a
+			e.peers[endID{addr: id.addr, qpn: a}], e.peers[endID{addr: id.addr, qpn: b}] = b, a
 		}
 	}
 	for addr, list := range e.dests {
-		if len(list) == 2 && e.peers[endID{addr, list[0]}] == 0 && e.peers[endID{addr, list[1]}] == 0 {
-			e.peers[endID{addr, list[0]}], e.peers[endID{addr, list[1]}] = list[1], list[0]
+		if len(list) != 2 {
+			continue
+		}
+		a, b := endID{addr: addr, qpn: list[0]}, endID{addr: addr, qpn: list[1]}
+		if e.peers[a] == 0 && e.peers[b] == 0 {
+			e.peers[a], e.peers[b] = b.qpn, a.qpn
 		}
 	}
 }
@@ -109,15 +121,15 @@ func (e *ends) between(r *record) (from, to uint32) {
 		if r.srcQPN > 1 {
 			return r.srcQPN, r.QPN
 		}
-		return known(e.peers[endID{r.src, r.QPN}]), r.QPN
+		return known(e.peers[endID{addr: r.src, qpn: r.QPN}]), r.QPN
 	}
 	from = e.comms[commID{r.src, r.cm.local}]
 	to = e.comms[commID{r.src, r.cm.remote}]
 	if from == 0 && to != 0 {
-		from = e.peers[endID{r.src, to}]
+		from = e.peers[endID{addr: r.src, qpn: to}]
 	}
 	if to == 0 && from != 0 {
-		to = e.peers[endID{r.src, from}]
+		to = e.peers[endID{addr: r.src, qpn: from}]
 	}
 	return known(from), known(to)
 }
@@ -128,7 +140,7 @@ func (e *ends) end(id endID) int {
 	if !ok {
 		i = len(e.ladder.Ends)
 		e.index[id] = i
-		e.ladder.Ends = append(e.ladder.Ends, End{Addr: id.addr, QPN: id.qpn})
+		e.ladder.Ends = append(e.ladder.Ends, End{Addr: id.addr, QPN: id.qpn, Port: id.port})
 	}
 	return i
 }
@@ -144,6 +156,8 @@ func (e *ends) name() {
 		switch {
 		case end.QPN == noQPN:
 			end.QPN, name = 0, name+", other QPs"
+		case end.Port != 0:
+			name += fmt.Sprintf(", port %d", end.Port)
 		case end.QPN != 0:
 			name += fmt.Sprintf(", QP 0x%06x", end.QPN)
 		}

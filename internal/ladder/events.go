@@ -51,7 +51,7 @@ func (c *Collector) newHomes(s *resolved) *homes {
 	}
 	for i := range s.ladder.Ends {
 		end := &s.ladder.Ends[i]
-		h.ends[endID{end.Addr.Unmap(), end.QPN}] = i
+		h.ends[endID{end.Addr.Unmap(), end.QPN, end.Port}] = i
 		if end.QPN != 0 {
 			h.self[end.Addr.Unmap()] = true
 		}

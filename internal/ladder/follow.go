@@ -63,7 +63,7 @@ type message struct {
 func follow(all []record) *follower {
 	f := &follower{all: all, streams: map[streamID]*stream{}, between: map[[2]int][]*streamRef{}, cm: map[message]int{}}
 	for i := range all {
-		if r := &all[i]; !r.twin && r.decoded {
+		if r := &all[i]; !r.twin && r.decoded && !r.isIWARP() {
 			f.packet(i, r)
 		}
 	}

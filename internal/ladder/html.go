@@ -83,6 +83,7 @@ func (c *Collector) HTML(w io.Writer, title string, o Options, d Diagnosis) erro
 			cols.streams[i].Answers = to
 		}
 	}
+	cols.join()
 	for i := range s.ladder.Ends {
 		head.Ends = append(head.Ends, pageEnd{Letter(i), s.ladder.Ends[i].Name})
 	}

@@ -19,6 +19,7 @@ type Ladder struct {
 type End struct {
 	Addr netip.Addr
 	QPN  uint32 // where several ends have one address; else 0
+	Port uint16 // the same of iWARP
 	Name string
 }
 
@@ -39,8 +40,9 @@ type Packet struct {
 	From, To int           // indices of Ends
 
 	Opcode wire.Opcode
-	QPN    uint32 // the destination
-	PSN    wire.PSN
+	Name   string   // of an MPA frame or a message of iWARP, which have no Opcode; else empty
+	QPN    uint32   // the destination; of iWARP the TCP ports, the source in the upper half
+	PSN    wire.PSN // of iWARP the number of the FPDU in its stream
 	AckReq bool
 	Bytes  int    // of payload
 	Fields string // in words: further fields of its headers

@@ -90,7 +90,11 @@ func (c *tape) addDatagram(at time.Duration, src, dst netip.AddrPort, datagram [
 	ip = binary.BigEndian.AppendUint16(ip, src.Port())
 	ip = binary.BigEndian.AppendUint16(ip, 4791)
 	ip = append(binary.BigEndian.AppendUint16(ip, uint16(8+len(datagram))), 0, 0)
-	ip = append(ip, datagram...)
+	c.addIP(at, append(ip, datagram...))
+}
+
+// addIP writes an IP packet.
+func (c *tape) addIP(at time.Duration, ip []byte) {
 	const day = 1_700_000_000
 	c.b = binary.LittleEndian.AppendUint32(c.b, day+uint32(at/time.Second))
 	c.b = binary.LittleEndian.AppendUint32(c.b, uint32(at%time.Second))
@@ -605,6 +609,8 @@ func FuzzLadder(f *testing.F) {
 		f.Add(b[:min(len(b), 4000)], true)
 	}
 	f.Add(recorded(f), false)
+	f.Add(iwarpTraffic(tcpA, tcpB, 0).tape.b, true)
+	f.Add(iwarpTraffic(tcpA, netip.AddrPortFrom(tcpA.Addr(), 7471), 0).tape.b, true)
 	f.Fuzz(func(t *testing.T, file []byte, twice bool) {
 		c := ladder.NewCollector()
 		_ = c.Read(bytes.NewReader(file))

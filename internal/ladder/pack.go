@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/adverb-rdma/adverb/internal/iwarp"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
@@ -65,6 +66,9 @@ type packedStream struct {
 	To   int    `json:"to"`
 	QPN  uint32 `json:"qpn"`
 
+	// Label names the TCP connection of a stream of iWARP, whose QPN is none.
+	Label string `json:"label,omitempty"`
+
 	// Answers is the index of the stream whose requests the responses of this one answer, or -1.
 	Answers int `json:"answers"`
 }
@@ -72,7 +76,7 @@ type packedStream struct {
 // packedOpcode is a name, and what the page has to know of it.
 type packedOpcode struct {
 	Name  string `json:"name"`
-	Class string `json:"class"` // request, read, response, readdata: of RC; unacked: requests of UC and UD; cm; event; other
+	Class string `json:"class"` // request, read, response, readdata: of RC; unacked: requests of UC and UD; iwarp, iwarpread, iwarpanswer; cm; event; other
 	Place string `json:"place"` // of the packet in its message: first, middle, last, only; else empty
 }
 
@@ -85,6 +89,7 @@ type regionID struct {
 // packedRegion is memory that packets name by one key.
 type packedRegion struct {
 	End  int    `json:"end"`
+	Key  string `json:"key"` // what it is called: rkey, or STag
 	RKey string `json:"rkey"`
 	Base string `json:"base"` // the least address that the offsets count from
 	Size uint64 `json:"size"` // bytes, 0 if it is not known
@@ -136,7 +141,7 @@ func (c *columns) findRegions(all []*record) {
 		if !ok {
 			i = len(c.regions)
 			c.regionOf[id] = i
-			c.regions = append(c.regions, packedRegion{End: r.To, RKey: fmt.Sprintf("0x%08x", r.rkey), base: r.va, rkey: r.rkey})
+			c.regions = append(c.regions, packedRegion{End: r.To, Key: r.keyName(), RKey: fmt.Sprintf("0x%08x", r.rkey), base: r.va, rkey: r.rkey})
 			c.offs = append(c.offs, 0)
 		}
 		c.regions[i].base = min(c.regions[i].base, r.va)
@@ -154,6 +159,9 @@ func (c *columns) add(r *record) {
 	c.put(colTime, uint64(int64(r.At)-c.at))
 	c.at = int64(r.At)
 	s := c.stream(streamID{r.From, r.To, r.QPN})
+	if r.isIWARP() && c.streams[s].Label == "" {
+		c.streams[s].Label = r.queue()
+	}
 	c.put(colStream, uint64(s))
 	c.put(colOpcode, uint64(c.opcode(r.class())))
 	c.putSigned(colPSN, int64(r.PSN)-c.psns[s]-1)
@@ -220,6 +228,12 @@ func (r *record) class() packedOpcode {
 	switch {
 	case r.event != 0:
 		return packedOpcode{Name: r.event.String(), Class: "event"}
+	case r.Name == iwarp.ReadRequest.String():
+		return packedOpcode{Name: r.Name, Class: "iwarpread"}
+	case r.isIWARP() && r.isAnswer():
+		return packedOpcode{Name: r.Name, Class: "iwarpanswer"}
+	case r.isIWARP():
+		return packedOpcode{Name: r.Name, Class: "iwarp"}
 	case r.cm.attr != 0:
 		p.Name, p.Class = "CM "+r.cm.attr.String(), "cm"
 	case r.decoded && isManagement(r.Fields):

@@ -31,7 +31,7 @@ func (c *Collector) pair(all []record) {
 		switch {
 		case r.way == capture.Inbound && !r.cooked:
 			r.place++
-		case r.way == capture.NoDirection && r.src == r.dst && doubled[r.file]:
+		case r.way == capture.NoDirection && r.src == r.dst && doubled[r.file] && !r.isIWARP():
 			r.place += int32(len(list) % 2) // out, in, out, in
 		}
 		if n := len(list); n > 0 && r.isOnceMore(&all[list[n-1]]) {
@@ -104,7 +104,7 @@ func (c *Collector) doubled(all []record) map[int32]bool {
 	}
 	times := map[fileKey]int{}
 	for i := range all {
-		if r := &all[i]; r.src == r.dst {
+		if r := &all[i]; r.src == r.dst && !r.isIWARP() {
 			times[fileKey{r.file, r.key}]++
 		}
 	}
@@ -169,6 +169,9 @@ func findLost(all []record) {
 	}
 	for i := range all {
 		r := &all[i]
+		if r.isIWARP() {
+			continue // TCP loses nothing: what is missing at the other end is so in the capture
+		}
 		if r.src == r.dst && r.QPN == wire.GSIQPN {
 			continue // the processes of the address share QP 1: one sees what it sends there only if nobody else takes it
 		}
@@ -186,7 +189,7 @@ const maxOvertaking = 64
 func findOvertaken(all []record) {
 	arrived := map[direction][]*record{}
 	for i := range all {
-		if r := &all[i]; !r.twin && r.Fate == Arrived {
+		if r := &all[i]; !r.twin && r.Fate == Arrived && !r.isIWARP() {
 			d := direction{r.src, r.dst, r.QPN} // QPs may take different ways
 			arrived[d] = append(arrived[d], r)
 		}

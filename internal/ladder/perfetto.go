@@ -145,22 +145,24 @@ func (t *tracer) packet(r *record) {
 		args[fmt.Sprintf("mark %d", i+1)] = m.Text
 		cat = "packet,marked"
 	}
-	if r.cm.attr == 0 {
+	if r.isIWARP() {
+		args["bytes"] = r.Bytes
+	} else if r.cm.attr == 0 {
 		args["psn"], args["bytes"] = r.PSN, r.Bytes
 	}
 	name := r.class().Name
 	if r.Fate == Lost || r.Fate == Damaged {
 		name += " (lost)"
 	}
-	from := t.track(track{r.From, trackSends, r.QPN}, fmt.Sprintf("sends to QP 0x%06x", r.QPN))
+	from := t.track(track{r.From, trackSends, r.QPN}, "sends to "+r.queue())
 	from.slice(t, traceEvent{Name: name, Phase: "X", Cat: cat, PID: r.From + 1, TID: from.id, Args: args}, r.At, usualSlice)
 	if r.Bytes > 0 {
-		t.write(traceEvent{Name: fmt.Sprintf("payload to QP 0x%06x", r.QPN), Phase: "C", TS: t.since(r.At), PID: r.From + 1, Args: map[string]any{"bytes": r.Bytes}})
+		t.write(traceEvent{Name: "payload to " + r.queue(), Phase: "C", TS: t.since(r.At), PID: r.From + 1, Args: map[string]any{"bytes": r.Bytes}})
 	}
 	if r.Fate != Arrived || r.From == r.To {
 		return
 	}
-	to := t.track(track{r.To, trackReceives, r.QPN}, fmt.Sprintf("receives for QP 0x%06x", r.QPN))
+	to := t.track(track{r.To, trackReceives, r.QPN}, "receives for "+r.queue())
 	at := max(r.At+r.Took, to.at)
 	to.slice(t, traceEvent{Name: name, Phase: "X", Cat: cat, PID: r.To + 1, TID: to.id, Args: args}, at, usualSlice)
 	t.flows++

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/adverb-rdma/adverb/internal/capture"
+	"github.com/adverb-rdma/adverb/internal/diagnose"
 	"github.com/adverb-rdma/adverb/internal/journal"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
@@ -26,6 +27,8 @@ type record struct {
 	src, dst netip.Addr
 	key      uint64 // equal for equal packets between the same addresses
 	srcQPN   uint32 // UD
+	srcPort  uint16 // of iWARP
+	dstPort  uint16
 	message  uint32 // bytes of the message, of packets with a RETH
 	va       uint64 // the remote memory that the packet names, and rkey with it
 	rkey     uint32
@@ -55,6 +58,7 @@ type Collector struct {
 	kinds   map[capture.Kind]int
 	left    int // packets beyond maxPackets
 	trains  int
+	units   int // MPA frames and FPDUs of iWARP
 
 	cutEarly int // packets without a whole BTH
 	events   []event
@@ -79,6 +83,8 @@ func (c *Collector) Read(r io.Reader) error {
 	}
 	in.Journal = func(e journal.Event) { c.addEvent(file, e) }
 	var d capture.Decoder
+	streams := units{c: c, file: file, streams: map[unitsID]*unitStream{}}
+	tcp := diagnose.New(diagnose.Options{Units: streams.take})
 	for {
 		f, err := in.Next()
 		switch {
@@ -94,6 +100,9 @@ func (c *Collector) Read(r io.Reader) error {
 		c.kinds[kind]++
 		if kind == capture.KindCut && p.Version != 0 {
 			c.cutEarly++
+		}
+		if kind == capture.KindTCP {
+			tcp.Frame(f)
 		}
 		if kind != capture.KindRoCE {
 			continue
@@ -114,12 +123,7 @@ func (c *Collector) Read(r io.Reader) error {
 }
 
 func (c *Collector) add(file int, p *capture.Packet) {
-	at := [2]int{file, p.Frame.Interface}
-	source, ok := c.sources[at]
-	if !ok {
-		source = int32(len(c.sources))
-		c.sources[at] = source
-	}
+	source := c.source(file, p.Frame.Interface)
 	t := &p.Transport
 	r := record{
 		time: p.Frame.Time, file: int32(file), source: source, src: p.Src.Addr(), dst: p.Dst.Addr(),
@@ -151,6 +155,17 @@ func (c *Collector) add(file int, p *capture.Packet) {
 	c.records = append(c.records, r)
 }
 
+// source returns the number of a file's interface.
+func (c *Collector) source(file, iface int) int32 {
+	at := [2]int{file, iface}
+	source, ok := c.sources[at]
+	if !ok {
+		source = int32(len(c.sources))
+		c.sources[at] = source
+	}
+	return source
+}
+
 func (r *record) note(text string) { r.Marks = append(r.Marks, Mark{MarkNote, text}) }
 
 // ordered returns the records by time, with the times since the first. Records of one time keep the order of their file.
@@ -180,7 +195,11 @@ func (c *Collector) notes() (list []string) {
 		list = append(list, fmt.Sprintf("%s captured as a train: packets in one piece, which the system left to the card to cut, or joined. They are drawn one by one.", was(c.trains, "frame")))
 	}
 	if n := c.kinds[capture.KindTCP]; n > 0 {
-		list = append(list, fmt.Sprintf("%s of TCP, which may be iWARP, %s not drawn.", count(n, "frame"), are(n)))
+		words := fmt.Sprintf("%s of TCP %s not drawn: no iWARP was recognized.", count(n, "frame"), are(n))
+		if c.units > 0 {
+			words = fmt.Sprintf("Of %s of TCP the MPA frames and FPDUs of iWARP are drawn.", count(n, "frame"))
+		}
+		list = append(list, words)
 	}
 	if n := c.cutEarly; n > 0 {
 		list = append(list, fmt.Sprintf("%s of RoCE %s cut off before the BTH ends, and not drawn: capture at least 100 bytes of each.", count(n, "packet"), are(n)))

@@ -90,7 +90,7 @@ func (l *Ladder) add(r *record, silence time.Duration, alone bool) {
 
 // goesOn reports whether a packet is like those of the row, and the next of them.
 func (r *Row) goesOn(p *record) bool {
-	if r.From != p.From || r.To != p.To || r.Opcode != p.Opcode || r.QPN != p.QPN || r.Bytes != p.Bytes || r.AckReq != p.AckReq ||
+	if r.From != p.From || r.To != p.To || r.Opcode != p.Opcode || r.Name != p.Name || r.QPN != p.QPN || r.Bytes != p.Bytes || r.AckReq != p.AckReq ||
 		r.Fields != p.Fields || r.Fate != p.Fate || len(r.Marks) != len(p.Marks) {
 		return false
 	}

@@ -163,7 +163,7 @@ func (p *picture) text(class, words string) {
 func (p *picture) arrow(r *Row) {
 	a, b, y := p.x(r.From), p.x(r.To), p.y-4
 	class, way := "request", Letter(r.From)+" to "+Letter(r.To)
-	if r.Opcode.IsResponse() {
+	if r.isAnswer() {
 		class = "answer"
 	}
 	for _, m := range r.Marks {

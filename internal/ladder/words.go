@@ -180,7 +180,12 @@ func service(id uint64, private []byte) string {
 }
 
 // Label is the name of the packet's operation, without the service where that is RC.
-func (p *Packet) Label() string { return strings.TrimPrefix(p.Opcode.String(), "RC ") }
+func (p *Packet) Label() string {
+	if p.isIWARP() {
+		return p.Name
+	}
+	return strings.TrimPrefix(p.Opcode.String(), "RC ")
+}
 
 // Words is the row in words: how many packets, their operation, and the fields of their headers.
 func (r *Row) Words() string {
@@ -191,10 +196,12 @@ func (r *Row) Words() string {
 	if r.Count > 1 {
 		fmt.Fprintf(&b, "… %d × ", r.Count)
 	}
-	fmt.Fprintf(&b, "%s, QP 0x%06x", r.Label(), r.QPN)
-	if r.Count > 1 && r.LastPSN != r.PSN {
+	fmt.Fprintf(&b, "%s, %s", r.Label(), r.queue())
+	switch {
+	case r.isIWARP():
+	case r.Count > 1 && r.LastPSN != r.PSN:
 		fmt.Fprintf(&b, ", PSN %d–%d", r.PSN, r.LastPSN)
-	} else {
+	default:
 		fmt.Fprintf(&b, ", PSN %d", r.PSN)
 	}
 	if r.Bytes > 0 {

@@ -213,7 +213,7 @@ class Ladder {
 		const room = this.byTime ? Infinity : this.rowHeight;
 		for (let k = from; k < to; k++) {
 			const i = this.view[k], o = this.model.opcodeOf(i), s = this.model.streamOf(i);
-			let kind = o.class === 'response' || o.class === 'readdata' ? 'answer' : o.class === 'event' ? 'event' : 'request';
+			let kind = o.class === 'response' || o.class === 'readdata' || o.class === 'iwarpanswer' ? 'answer' : o.class === 'event' ? 'event' : 'request';
 			if (level[i] === 2 && p.marks.has(i)) kind = 'trouble';
 			else if (level[i] === 1 && p.marks.has(i)) kind = 'wait';
 			const y = this.place(k) - top;

@@ -66,9 +66,9 @@ class Page {
 	fill() {
 		const {head, p} = this.model;
 		const option = (value, text) => el('option', {value}, text);
-		const qps = [...new Set(head.streams.map((s) => s.qpn))].sort((a, b) => a - b);
+		const qps = [...new Map(head.streams.map((s) => [s.qpn, s.label || hex(s.qpn, 6)]))].sort((a, b) => a[0] - b[0]);
 		const most = (list) => list.slice(0, mostChoices);
-		this.byQP.append(option('', 'all'), ...most(qps).map((q) => option(q, hex(q, 6))));
+		this.byQP.append(option('', 'all'), ...most(qps).map(([qpn, name]) => option(qpn, name)));
 		this.byEnd.append(option('', 'all'), ...most(head.ends).map((e, i) => option(i, e.letter + '  ' + e.name)));
 		const names = head.opcodes.map((o, i) => [o.name, i]).sort((a, b) => a[0] < b[0] ? -1 : 1);
 		this.byOpcode.append(option('', 'all'), ...names.map(([name, i]) => option(i, name)));

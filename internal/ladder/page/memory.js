@@ -17,7 +17,8 @@ class Memory {
 				const m = {psn: p.psn[i], region: p.region[i], offset: p.offset[i], length: p.length[i], mtu: p.bytes[i], read: o.class === 'read'};
 				this.size[m.region] = Math.max(this.size[m.region], m.offset + m.length);
 				messages[s].push(m);
-				if (!m.read && !o.name.includes('FLUSH')) this.touch(i, m, 0, p.bytes[i] || m.length, 1); // atomics have no payload
+				if (o.class === 'iwarpread') this.touch(i, m, 0, m.length, 0); // its answer goes to other memory
+				else if (!m.read && !o.name.includes('FLUSH')) this.touch(i, m, 0, p.bytes[i] || m.length, 1); // atomics have no payload
 			} else if (o.class === 'readdata' && p.bytes[i]) { // without bytes it answers a FLUSH
 				const to = model.head.streams[s].answers;
 				const m = to >= 0 && this.messageOf(messages[to], p.psn[i], true);

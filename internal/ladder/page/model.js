@@ -10,6 +10,9 @@ const ahead = (a, b) => ((a - b) << (32 - psnBits)) >> (32 - psnBits);
 
 const hex = (n, width) => '0x' + n.toString(16).padStart(width, '0');
 
+// queue names the QP of a stream, or the TCP connection of iWARP.
+const queue = (s) => s.label || 'QP ' + hex(s.qpn, 6);
+
 // span writes a time of ns with three digits.
 function span(ns) {
 	if (ns < 0) return '−' + span(-ns);
@@ -60,6 +63,7 @@ class Model {
 	opcodeOf(i) { return this.head.opcodes[this.p.opcode[i]]; }
 	streamOf(i) { return this.head.streams[this.p.stream[i]]; }
 	isEvent(i) { return this.opcodeOf(i).class === 'event'; }
+	isIWARP(i) { return this.opcodeOf(i).class.startsWith('iwarp'); }
 	fate(i) { return this.p.flags[i] >> 1 & 3; }
 	marks(i) { return (this.p.marks.get(i) || []).map((m) => ({kind: m.kind, text: this.p.texts.get(m.text)})); }
 	fields(i) { return this.p.text[i] < 0 ? '' : this.p.texts.get(this.p.text[i]); }
@@ -72,7 +76,7 @@ class Model {
 		const o = this.opcodeOf(i), text = this.fields(i);
 		if (o.class === 'event') return [o.name + (withQP && this.streamOf(i).qpn ? ', QP ' + hex(this.streamOf(i).qpn, 6) : '') + ': ' + text, ''];
 		if (o.class === 'cm') return [text || o.name, ''];
-		let what = o.name + (withQP ? ', QP ' + hex(this.streamOf(i).qpn, 6) : '') + ', PSN ' + this.p.psn[i];
+		let what = o.name + (withQP ? ', ' + queue(this.streamOf(i)) : '') + (this.isIWARP(i) ? '' : ', PSN ' + this.p.psn[i]);
 		if (this.p.bytes[i]) what += ', ' + bytes(this.p.bytes[i]);
 		return [what, [text, this.p.flags[i] & flagAckReq ? 'asks for an ACK' : ''].filter(Boolean).join(', ')];
 	}
@@ -168,7 +172,8 @@ class Model {
 			if (number) {
 				if (this.isEvent(i)) continue;
 				const n = Number(number[1]);
-				const is = query.startsWith('psn') ? this.p.psn[i] === n : query.startsWith('frame') ? this.p.frame[i] === n : this.p.psn[i] === n || this.p.frame[i] === n;
+				const psn = this.p.psn[i] === n && !this.isIWARP(i), frame = this.p.frame[i] === n;
+				const is = query.startsWith('psn') ? psn : query.startsWith('frame') ? frame : psn || frame;
 				if (is) found.push(k);
 			} else if (this.allWords(i).includes(query)) {
 				found.push(k);

@@ -76,8 +76,12 @@ class Panels {
 		row('at', seconds(p.time[i]) + ' s');
 		if (p.took[i] >= 0) row('took', span(p.took[i]));
 		if (o.class !== 'event') {
-			row('QP', hex(s.qpn, 6));
-			row('PSN', p.psn[i] + ' (' + hex(p.psn[i], 6) + ')');
+			if (m.isIWARP(i)) {
+				row('in', s.label);
+			} else {
+				row('QP', hex(s.qpn, 6));
+				row('PSN', p.psn[i] + ' (' + hex(p.psn[i], 6) + ')');
+			}
 			row('payload', bytes(p.bytes[i]));
 			if (p.flags[i] & flagAckReq) row('asks for', 'an ACK');
 		} else if (s.qpn) {
@@ -88,7 +92,7 @@ class Panels {
 		if (!Number.isNaN(m.rtt[i])) row('answers', 'after ' + span(m.rtt[i]));
 		if (m.flight[i] >= 0) row('in flight', count(m.flight[i], 'packet'));
 		const r = this.memory.region[i];
-		if (r >= 0) row(this.memory.write[i] ? 'writes' : 'reads', 'rkey ' + m.head.regions[r].rkey + ', ' + bytes(this.memory.length[i]) + ' at ' + address(m.head.regions[r], this.memory.offset[i]));
+		if (r >= 0) row(this.memory.write[i] ? 'writes' : 'reads', m.head.regions[r].key + ' ' + m.head.regions[r].rkey + ', ' + bytes(this.memory.length[i]) + ' at ' + address(m.head.regions[r], this.memory.offset[i]));
 		return [
 			el('h2', null, m.name(i)),
 			el('dl', null, ...rows),
@@ -131,7 +135,7 @@ class Panels {
 				const strip = el('canvas', {class: 'strip', role: 'img', 'aria-label': size(list[k].written) + ' written, ' + size(list[k].read) + ' read of ' + size(this.memory.size[k])});
 				requestAnimationFrame(() => this.strip(strip, k, list[k].cells));
 				return el('section', {class: 'region'},
-					el('h3', null, head.ends[r.end].letter + ', rkey ' + r.rkey),
+					el('h3', null, head.ends[r.end].letter + ', ' + r.key + ' ' + r.rkey),
 					strip,
 					el('p', {class: 'faint'}, address(r, 0) + ' to ' + address(r, this.memory.size[k])),
 					el('p', null, 'written ' + size(list[k].written) + ', read ' + size(list[k].read) + ', of ' + size(this.memory.size[k])));
@@ -194,7 +198,7 @@ class Panels {
 		head.streams.forEach((s, k) => {
 			const sum = sums[k];
 			if (!sum.packets) return;
-			rows.push([head.ends[s.to].letter + ' ' + hex(s.qpn, 6), states.get(s.to + ' ' + s.qpn) || '–', sum.packets.toLocaleString('en'), size(sum.bytes), String(sum.psn),
+			rows.push([head.ends[s.to].letter + ' ' + (s.label || hex(s.qpn, 6)), states.get(s.to + ' ' + s.qpn) || '–', sum.packets.toLocaleString('en'), size(sum.bytes), s.label ? '–' : String(sum.psn),
 				sum.flight < 0 ? '–' : String(sum.flight), String(sum.repeated), String(sum.refused)]);
 		});
 		return [

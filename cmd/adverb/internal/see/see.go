@@ -43,7 +43,8 @@ var Command = &cli.Command{
 	Usage: cli.UsageLine,
 	More: `Each end has a line, and each packet an arrow from line to line. Beside it stand the operation, the QP
 that the packet is for, its PSN, the bytes of payload, and what its other headers say. Messages of the
-connection manager have their names. A "*" marks what was lost, repeated or refused, and why.
+connection manager have their names. Of iWARP the MPA frames and FPDUs of TCP's streams are drawn, with MSN,
+STag and offset. A "*" marks what was lost, repeated or refused, and why.
 
 Captures of both ends may be given together: a packet is drawn once, and one that is missing at the other
 end is marked as lost. Of a capture at one end a loss is marked where the receiver asks for the packet again.
