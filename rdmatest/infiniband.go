@@ -286,8 +286,9 @@ func (s *subnets) portOf(d *verbs.Device) *fabric.Port {
 	return p
 }
 
-// StartManager starts a subnet manager beside a device's port. The first device of a subnet has one, of priority 0. The manager of
-// the highest priority, 0 to 15, is the master, and the others stand by.
+// StartManager starts a subnet manager beside a device's port. The first device of a subnet has one, of priority 0. The
+// manager of the highest priority, 0 to 15, is the master, or of several the one of the lowest GUID, which the device has
+// that was made first. The others stand by. A master that learns of one above it hands over to it.
 func (n *Network) StartManager(d *verbs.Device, priority uint8) {
 	n.t.Helper()
 	s := n.need("StartManager")

@@ -274,14 +274,14 @@ func TestHandover(t *testing.T) {
 	}
 	f.manager.Start()
 	f.Settle()
-	if !second.IsMaster() || f.manager.IsMaster() {
-		t.Error("the first manager takes over from a master of the same priority")
+	if second.IsMaster() || !f.manager.IsMaster() {
+		t.Error("the master of the higher GUID does not hand over to the first manager, which is back")
 	}
 	third := f.hosts[3].Manager(5, 0)
 	f.Settle()
 	f.Poll()
 	f.Settle()
-	if !third.IsMaster() || second.IsMaster() {
+	if !third.IsMaster() || second.IsMaster() || f.manager.IsMaster() {
 		t.Error("a manager of a higher priority does not become master")
 	}
 }

@@ -1,7 +1,6 @@
 package fabric
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -24,6 +23,7 @@ type manager struct {
 	stopped  bool
 	dirty    bool // something has changed
 	activity uint32
+	heirOf   uint64 // the GUID of the manager that has handed over, until the sweep that follows; or 0
 
 	tid    uint64
 	got    map[uint64]wire.SMP // answers
@@ -40,7 +40,8 @@ type manager struct {
 type Manager struct{ m *manager }
 
 // Manager starts a subnet manager at the port of a channel adapter. Of several in a subnet the one with the highest
-// priority, 0 to 15, is the master, or else the one with the lowest GUID. lmc is how many low bits of a LID choose a
+// priority, 0 to 15, is the master, or else the one with the lowest GUID. A master that finds such a one hands over to it.
+// lmc is how many low bits of a LID choose a
 // path.
 func (p *Port) Manager(priority, lmc uint8) *Manager {
 	m := &manager{port: p, priority: priority, lmc: min(lmc, 7), prefix: firstPrefix, state: smDiscovering, dirty: true, got: map[uint64]wire.SMP{},
@@ -172,11 +173,9 @@ func (m *manager) sweep() {
 	}
 	m.sweeps++
 	m.subnet = m.discover()
-	if m.state != smMaster {
-		m.state = smDiscovering
-	}
-	if m.yields() {
-		m.state = smStandby
+	if m.heirOf != 0 {
+		m.acknowledge()
+	} else if m.yields() {
 		return
 	}
 	took := m.state != smMaster
@@ -190,22 +189,73 @@ func (m *manager) sweep() {
 	m.port.node.f.changes++
 }
 
-// yields reports whether another manager is to be the master.
+// yields leaves the subnet to another manager, and reports whether it does. A master hands over to the highest one that is
+// above it, and waits for a master below it to hand over. Others stand by for any master, and for who is above them.
 func (m *manager) yields() bool {
+	var highest *found
+	var master *wire.SMInfo
+	own := m.info()
 	for _, n := range m.subnet.nodes {
 		if n.sm == nil || n.portGUID == m.port.guid {
 			continue
 		}
-		if m.state == smDiscovering && n.sm.State == smMaster && n.sm.Priority >= m.priority {
-			return true
+		if n.sm.State == smMaster {
+			master = n.sm
 		}
-		if c := cmp.Compare(n.sm.Priority, m.priority); c > 0 || c == 0 && n.sm.GUID < m.port.guid {
-			if m.state != smMaster || n.sm.State == smMaster {
-				return true
-			}
+		if above(n.sm, own) && (highest == nil || above(n.sm, highest.sm)) {
+			highest = n
 		}
 	}
-	return false
+	if m.state == smMaster {
+		if highest != nil && m.tell(highest, wire.SMHandover) {
+			m.state = smStandby
+			return true
+		}
+		return highest == nil && master != nil
+	}
+	if m.state = smDiscovering; highest == nil && master == nil {
+		return false
+	}
+	m.state = smStandby
+	if master != nil && highest == nil {
+		m.port.trap144() // the master does not know that there is a higher one
+	}
+	return true
+}
+
+// above reports whether a manager is rather to be the master than another: by its priority, or else by its lower GUID.
+func above(a, b *wire.SMInfo) bool {
+	return a.Priority > b.Priority || a.Priority == b.Priority && a.GUID < b.GUID
+}
+
+// acknowledge answers a handover. One that was master itself has nothing to answer.
+func (m *manager) acknowledge() {
+	from := m.subnet.by[m.heirOf]
+	m.heirOf = 0
+	if from != nil && m.state == smStandby {
+		m.tell(from, wire.SMAcknowledge)
+	}
+}
+
+// tell sets the SMInfo of another manager.
+func (m *manager) tell(to *found, mod uint32) bool {
+	var data [wire.SMPDataSize]byte
+	m.info().Put(&data)
+	_, ok := m.ask(to.route, wire.MADMethodSet, wire.AttrSMInfo, mod, &data)
+	return ok
+}
+
+// told takes a Set of the manager's SMInfo. As OpenSM does, it takes a handover from a master alone, and an
+// acknowledgement from one that stands by while it does so itself. It returns the status.
+func (m *manager) told(mod uint32, by wire.SMInfo) uint16 {
+	switch {
+	case mod == wire.SMHandover && by.State == smMaster:
+		m.heirOf, m.dirty = by.GUID, true
+	case mod == wire.SMAcknowledge && by.State == smStandby && m.state == smStandby:
+	default:
+		return wire.MADStatusBadField
+	}
+	return 0
 }
 
 // number gives each port its LIDs. A port keeps what it has, unless another has that too.

@@ -142,24 +142,46 @@ func (n *node) trap() {
 	if sm == 0 {
 		return // no manager knows the switch, or will find it
 	}
-	t := wire.SMP{MADHeader: wire.MADHeader{
-		BaseVersion: wire.MADBaseVersion, MgmtClass: wire.MADClassSM, ClassVersion: wire.MADVersionSM,
-		Method: wire.MADMethodTrap, TID: n.guid, AttrID: wire.AttrNotice,
-	}}
 	lid := n.ports[0].info.LID
-	t.Data[0] = 1<<7 | trapUrgent // generic
-	t.Data[3] = wire.NodeSwitch
-	binary.BigEndian.PutUint16(t.Data[4:], trapPortState)
-	binary.BigEndian.PutUint16(t.Data[6:], lid)
+	t := notice(n, lid, trapUrgent, trapPortState)
 	binary.BigEndian.PutUint16(t.Data[10:], lid)
 	for _, out := range n.route(sm, 0) {
 		n.ports[out].sendSMP(&t, lid, sm)
 	}
 }
 
+// trap144 tells the subnet manager that another one of a higher priority runs at the port: trap 144.
+func (p *Port) trap144() {
+	if p.info.SMLID == 0 {
+		return // the manager finds the port when it brings it into service
+	}
+	t := notice(p.node, p.info.LID, trapInformational, trapLocalChange)
+	binary.BigEndian.PutUint16(t.Data[12:], p.info.LID)
+	t.Data[15] = 1 // not the capability mask alone has changed
+	binary.BigEndian.PutUint32(t.Data[16:], p.info.CapMask)
+	binary.BigEndian.PutUint16(t.Data[20:], changedPriority)
+	p.sendSMP(&t, p.info.LID, p.info.SMLID)
+}
+
+// notice makes a generic trap of a node.
+func notice(n *node, lid uint16, severity uint8, trap uint16) wire.SMP {
+	t := wire.SMP{MADHeader: wire.MADHeader{
+		BaseVersion: wire.MADBaseVersion, MgmtClass: wire.MADClassSM, ClassVersion: wire.MADVersionSM,
+		Method: wire.MADMethodTrap, TID: n.guid, AttrID: wire.AttrNotice,
+	}}
+	t.Data[0] = 1<<7 | severity
+	t.Data[3] = n.kind
+	binary.BigEndian.PutUint16(t.Data[4:], trap)
+	binary.BigEndian.PutUint16(t.Data[6:], lid)
+	return t
+}
+
 const (
-	trapUrgent    = 1
-	trapPortState = 128
+	trapUrgent        = 1
+	trapInformational = 4
+	trapPortState     = 128
+	trapLocalChange   = 144
+	changedPriority   = 1 << 3
 )
 
 // answer executes an SMP for the node, and makes it its answer. It returns false if there is none.
@@ -221,6 +243,11 @@ func (n *node) attribute(s *wire.SMP, at *Port, set bool) uint16 {
 	case wire.AttrSMInfo:
 		if at.manager == nil || at.manager.stopped {
 			return wire.MADStatusBadAttr
+		}
+		if set {
+			if status := at.manager.told(s.AttrMod, wire.DecodeSMInfo(&s.Data)); status != 0 {
+				return status
+			}
 		}
 		at.manager.info().Put(&s.Data)
 	case wire.AttrSwitch:

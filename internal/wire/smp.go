@@ -276,6 +276,12 @@ type SMInfo struct {
 	State    uint8 // 1 discovering, 2 standby, 3 master
 }
 
+// Modifiers of a Set of SMInfo.
+const (
+	SMHandover    = 1 // of a master to one that stands by
+	SMAcknowledge = 2 // the answer of that one
+)
+
 // DecodeSMInfo reads the attribute.
 func DecodeSMInfo(b *[SMPDataSize]byte) SMInfo {
 	be := binary.BigEndian
