@@ -8,6 +8,7 @@ type Kind string
 // The kinds.
 const (
 	KindStatus   Kind = "status"    // of a work completion
+	KindWCOpcode Kind = "wc-opcode" // of a work completion
 	KindVendor   Kind = "vendor"    // vendor_err of a completion
 	KindSyndrome Kind = "syndrome"  // of an error CQE of mlx5
 	KindNAK      Kind = "nak"       // the code of a NAK
@@ -45,6 +46,7 @@ type KindDesc struct {
 // Kinds are all kinds, in the order of lists and documents.
 var Kinds = []KindDesc{
 	{Kind: KindStatus, Title: "Statuses of work completions (enum ibv_wc_status)", Example: "status 12"},
+	{Kind: KindWCOpcode, Title: "Opcodes of work completions (enum ibv_wc_opcode)", Example: "wc-opcode 128"},
 	{Kind: KindVendor, Title: "Vendor codes of failed completions (vendor_err), of mlx5", Example: "vendor 0x81"},
 	{Kind: KindSyndrome, Title: "Syndromes of error CQEs of mlx5", Example: "synd 0x15"},
 	{Kind: KindHealth, Title: "Health syndromes of mlx5, of a card that has failed", Example: "health 0x10"},
@@ -159,7 +161,7 @@ func Table() []Entry { return theTable.get(makeTable) }
 
 func makeTable() []Entry {
 	made := map[Kind][]Entry{
-		KindStatus: statusEntries(), KindVendor: vendorEntries(), KindSyndrome: syndromeEntries(), KindHealth: healthEntries(),
+		KindStatus: statusEntries(), KindWCOpcode: wcOpcodeEntries(), KindVendor: vendorEntries(), KindSyndrome: syndromeEntries(), KindHealth: healthEntries(),
 		KindErrno: errnoEntries(), KindReject: rejectEntries(), KindCMEvent: cmEvents, KindSIDR: sidrEntries(),
 		KindEvent: eventEntries(), KindNAK: nakEntries(), KindAETH: aethEntries(), KindRNR: rnrEntries(), KindTimeout: timeoutEntries(),
 		KindSetting: settings, KindMessage: messageEntries(), KindMTU: mtuEntries(), KindGID: gidEntries(), KindQPState: qpStateEntries(), KindPort: portEntries(),

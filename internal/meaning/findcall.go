@@ -10,34 +10,34 @@ var callForms = []struct {
 	re   *pattern
 	call string
 }{
-	{&pattern{text: `ibv_(?:cmd_)?modify_qp|modif(?:y|ying) (?:the )?(?:\w+ )?qp\b|\bqp(?: \w+)? to (?:init|rtr|rts)\b|transition(?:ing)?(?: \w+)? to (?:rtr|rts|init)|change (?:qp )?state to (?:rtr|rts|init)|to (?:init|rtr|rts) state|\b(?:rst2init|init2rtr|rtr2rts)_qp\b`}, "ibv_modify_qp"},
+	{&pattern{text: `ibv_(?:cmd_)?modify_qp|modif(?:y|ying) (?:the )?(?:\w+ )?qp\b|\bqp(?: \w+)? to (?:init|rtr|rts)\b|transition(?:ing)?(?: \w+)? to (?:rtr|rts|init)|change (?:qp )?state to (?:rtr|rts|init)|to (?:init|rtr|rts) state|\b(?:rst2init|init2rtr|rtr2rts)_qp\b|connect the hca'?s through the link|connect to remote qp`}, "ibv_modify_qp"},
 	{&pattern{text: `rdma_create_qp`}, "rdma_create_qp"},
-	{&pattern{text: `ibv_(?:cmd_)?create_qp(?:_ex)?|\bcreate_qp\b|(?:create|creating|allocate) (?:the )?(?:\w+ )?qp(?:air)?\b|qp creation|mlx5dv_create_qp|devx_obj_create\((?:qp|dct|dci)\)`}, "ibv_create_qp"},
-	{&pattern{text: `ibv_(?:cmd_)?create_cq(?:_ex)?|\bcreate_cq\b|(?:create|allocate) (?:\w+ )?cq\b|create completion queue`}, "ibv_create_cq"},
+	{&pattern{text: `ibv_(?:cmd_)?create_qp(?:_ex)?|\bcreate_qp\b|(?:create|creating|allocate) (?:the )?(?:\w+ )?qp(?:air)?\b|qp creation|mlx5dv_create_qp|devx_obj_create\((?:qp|dct|dci)\)|requested qp size might be too big`}, "ibv_create_qp"},
+	{&pattern{text: `ibv_(?:cmd_)?create_cq(?:_ex)?|\bcreate_cq\b|(?:create|allocate) (?:a )?(?:\w+ )?cq\b|create (?:a )?completion queue`}, "ibv_create_cq"},
 	{&pattern{text: `ibv_create_srq|create srq`}, "ibv_create_srq"},
-	{&pattern{text: `ibv_(?:cmd_|exp_)?reg_(?:dmabuf_)?mr\w*|fi_mr_reg|\bcreate_mkey\b|regist\w+ (?:the )?(?:\w+ )?(?:mr|memory|region)\b|(?:allocate|create) mr\b|memory registration`}, "ibv_reg_mr"},
+	{&pattern{text: `ibv_(?:cmd_|exp_)?reg_(?:dmabuf_)?mr\w*|fi_mr_reg|\bcreate_mkey\b|regist\w+ (?:the )?(?:\w+ )?(?:mr|memory|region)\b|(?:allocate|create) mr\b|memory registration|\breg_mr failed`}, "ibv_reg_mr"},
 	{&pattern{text: `ibv_alloc_pd|allocate pd`}, "ibv_alloc_pd"},
 	{&pattern{text: `ibv_open_device|open (?:ib |rdma )?device|get context for`}, "ibv_open_device"},
-	{&pattern{text: `ibv_query_gid\w*|query gid|gid \d+ not available`}, "ibv_query_gid"},
+	{&pattern{text: `ibv_query_gid\w*|query gid|gid \d+ not available|read sgid of index|get local gid for`}, "ibv_query_gid"},
 	{&pattern{text: `ibv_create_ah|create ah\b|address handle`}, "ibv_create_ah"},
 	{&pattern{text: `ibv_post_send|post (?:a |the )?(?:send|rdma (?:write|read))`}, "ibv_post_send"},
-	{&pattern{text: `ibv_post_(?:srq_)?recv|post (?:a )?receive`}, "ibv_post_recv"},
-	{&pattern{text: `ibv_get_device_list|get ib devices? list|no (?:ib|rdma) devices? (?:were )?found|no available rnics?|ib device \S+ not found|unable to find the (?:infiniband|ib)|net/ib ?: no device found`}, "ibv_get_device_list"},
-	{&pattern{text: `rdma_create_event_channel`}, "rdma_create_event_channel"},
+	{&pattern{text: `ibv_post_(?:srq_)?recv|post (?:a )?rec(?:ei|v)`}, "ibv_post_recv"},
+	{&pattern{text: `ibv_get_device_list|get ib devices? list|no (?:ib|rdma) devices? (?:were )?(?:found|detected)|did not detect devices|no available rnics?|ib device \S+ (?:was |wasn't )?(?:not )?found|unable to find the (?:infiniband|ib)|net/ib ?: no device found`}, "ibv_get_device_list"},
+	{&pattern{text: `rdma_create_event_channel|create rdma cm event channel`}, "rdma_create_event_channel"},
 	{&pattern{text: `rdma_create_ep`}, "rdma_create_ep"},
 	{&pattern{text: `\bfi_getinfo|ofi (?:addrinfo|getinfo)\(\)`}, "fi_getinfo"},
 	{&pattern{text: `ib_cache_gid_add`}, "ib_cache_gid_add"},
 	{&pattern{text: `rdma_create_id`}, "rdma_create_id"},
-	{&pattern{text: `rdma_getaddrinfo`}, "rdma_getaddrinfo"},
-	{&pattern{text: `rdma_resolve_addr|address resolution failed`}, "rdma_resolve_addr"},
-	{&pattern{text: `rdma_resolve_route`}, "rdma_resolve_route"},
-	{&pattern{text: `rdma_bind_addr|bind (?:the )?(?:rdma )?addr`}, "rdma_bind_addr"},
-	{&pattern{text: `rdma_listen`}, "rdma_listen"},
-	{&pattern{text: `rdma_connect|\bnvme.*failed to connect|rdma connection establishment failed`}, "rdma_connect"},
-	{&pattern{text: `rdma_accept`}, "rdma_accept"},
+	{&pattern{text: `rdma_getaddrinfo|cmatose: failure getting addr`}, "rdma_getaddrinfo"},
+	{&pattern{text: `rdma_resolve_addr|address resolution failed|resolve rdma cm address`}, "rdma_resolve_addr"},
+	{&pattern{text: `rdma_resolve_route|resolve route failed`}, "rdma_resolve_route"},
+	{&pattern{text: `rdma_bind_addr|bind (?:the )?(?:rdma )?addr|bind address failed`}, "rdma_bind_addr"},
+	{&pattern{text: `rdma_listen|listen request failed|failure trying to listen`}, "rdma_listen"},
+	{&pattern{text: `rdma_connect|\bnvme.*failed to connect|rdma connection establishment failed|cmatose: failure connecting`}, "rdma_connect"},
+	{&pattern{text: `rdma_accept|cmatose: failure accepting`}, "rdma_accept"},
 	{&pattern{text: `rdma_join_multicast`}, "rdma_join_multicast"},
 	{&pattern{text: `rdma_disconnect`}, "rdma_disconnect"},
-	{&pattern{text: `ibv_query_(?:port|device|pkey)`}, "ibv_query_port"},
+	{&pattern{text: `ibv_query_(?:port|device|pkey)|\bget port info|query (?:port|port_num|device)\b`}, "ibv_query_port"},
 	{&pattern{text: `\bumad|bad mad status|mad_rpc|ibwarn: `}, "umad_send"},
 	{&pattern{text: `^connect\b|(?:couldn'?t|could not|unable to|failed to) connect`}, "connect"},
 }
@@ -98,6 +98,9 @@ func errnoIn(t *text, forms *pattern) (n, at int, by string, ok bool) {
 				continue
 			}
 			n, _ := parse(strings.TrimPrefix(t.lower[m[g]:m[g+1]], "-"))
+			if n == 1 && g == len(m)-2 && len(t.words) > 3 { // "port 1" ends many lines
+				continue
+			}
 			if name, _ := errnoName(n); name != "" && !(n == 1 && strings.HasPrefix(t.lower[m[g]:], "-")) { // -1 says only that it failed
 				return n, m[0], strings.TrimSpace(t.raw[m[0]:m[1]]), true
 			}

@@ -91,7 +91,7 @@ var asked = map[string]Kind{
 	"bth": KindOpcode,
 }
 
-var askedForm = &pattern{text: `^([a-z][a-z_-]*?(?:[ -](?:timer|state|event|err|error|code|type))?)[\s:=#]+(?:code |err |error |number )?(-?(?:0x[0-9a-f]+|\d+))$`}
+var askedForm = &pattern{text: `^([a-z][a-z_-]*?(?:[ -](?:timer|state|event|err|error|code|type|opcode))?)[\s:=#]+(?:code |err |error |number )?(-?(?:0x[0-9a-f]+|\d+))$`}
 
 // entryNamed returns the opcode that a text names in words: "XRC SEND_ONLY".
 func entryNamed(s string) *Entry {
@@ -139,7 +139,11 @@ func findAsked(t *text) []Finding {
 			kind = KindVendor
 		}
 	}
-	return finding(rankAsked, 0, t.raw, kind, n)
+	found := finding(rankAsked, 0, t.raw, kind, n)
+	if name == string(KindOpcode) && !strings.HasPrefix(m[2], "0x") { // programs print those of completions in base 10
+		found = append(found, finding(rankAsked, 0, t.raw, KindWCOpcode, n)...)
+	}
+	return found
 }
 
 var statusForms = &pattern{text: `(?:\b(?:wc[_ .]?status|completion[_ ]status|failed status|bad wc status|status)\s*[:=]?\s*\(?|completion (?:from peer \S+ )?with (?:error|status)[:= ]*|completion error[:= ]+|ibv_wc_status[:= ]+|wc error[:= ]+|work completion error[:= ]+)(\d{1,3})\b`}
@@ -285,6 +289,7 @@ var codeForms = []struct {
 }{
 	{&pattern{text: `\b(?:nccl_ib_timeout|(?:qp|local|ack)[_ ]?(?:ack[_ ])?timeout|timeout code|qp timeout)[:= ]+(\d{1,2})\b`}, KindTimeout},
 	{&pattern{text: `\b(?:min_rnr_timer|rnr[_ ](?:nak )?timer)(?: code)?[:= ]+(\d{1,2})\b`}, KindRNR},
+	{&pattern{text: `\bopcode[:= ]+(12[89])\b`}, KindWCOpcode}, // SPDK and NCCL print it; smaller numbers may be anything
 	{&pattern{text: `\bpath_mtu[:= ]+([1-5])\b`}, KindMTU},
 	{&pattern{text: `\bactive_mtu:?[ \t]+\d+ \(([1-5])\)`}, KindMTU},
 	{&pattern{text: `\bport_(?:down|init|armed|active)[ \t]*\(([1-5])\)`}, KindPort},

@@ -10,7 +10,7 @@ import (
 // named are kinds whose entries are found by a name that stands alone in a text.
 var named = map[Kind]bool{
 	KindStatus: true, KindReject: true, KindCMEvent: true, KindEvent: true, KindMTU: true, KindQPState: true, KindPort: true,
-	KindCounter: true, KindOpcode: true, KindHeader: true, KindSetting: true, KindGID: true,
+	KindCounter: true, KindOpcode: true, KindHeader: true, KindSetting: true, KindGID: true, KindWCOpcode: true,
 }
 
 var theNameIndex once[map[string]int]
@@ -156,7 +156,7 @@ func findPhrases(t *text) (found []Finding) {
 		switch {
 		case len(p.text) == len(t.lower):
 			r = rankAsked
-		case e.Kind == KindEvent && t.cm:
+		case e.Kind == KindEvent && (t.cm || shortEvents[p.text] && !eventWord.MatchString(t.lower)):
 			continue
 		case e.Kind == KindEvent: // the texts of statuses are parts of some
 			r = rankCode
@@ -183,6 +183,13 @@ var (
 		"receiver not ready": true, "memory window bind": true, "remote operation error": true, "local access error": true, "remote access error": true,
 	}
 
+	// shortEvents are texts of asynchronous events that count beside a word for an event.
+	shortEvents = map[string]bool{
+		"cq error": true, "qp fatal error": true, "qp request error": true, "qp access error": true, "communication established": true, "path migrated": true,
+		"device fatal error": true, "port active": true, "port error": true, "srq error": true, "client reregister": true, "gid changed": true, "wq fatal": true,
+	}
+
+	eventWord      = &pattern{text: `\basync|\bevent`}
 	completionWord = &pattern{text: `\b(?:wc|cqe?|completions?|ibv_\w+|work requests?|wr_id|synd(?:rome?)?|vend\w*|ucx|ucs_\w+)\b|completion`}
 	rdmaWord       = &pattern{text: `\b(?:qp\w*|rdma\w*|verbs|ib|infiniband|roce\w*|nccl|nvmf?|fi_\w+|prov_err\w*|mlx\w+|ib_\w+|rping|openfabrics)\b`}
 	nakWord        = &pattern{text: `\bnaks?\b|\baeth|\bnaked\b|\bqp\w*\b|\bpsn\b|\brdma`}

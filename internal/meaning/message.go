@@ -57,9 +57,14 @@ var messages = []message{
 		See:    []string{"memlock"}}, true},
 }
 
+// messageTables are the messages of all programs.
+var messageTables = [][]message{messages, programMessages}
+
 func messageEntries() (list []Entry) {
-	for i := range messages {
-		list = append(list, messages[i].Entry)
+	for _, table := range messageTables {
+		for i := range table {
+			list = append(list, table[i].Entry)
+		}
 	}
 	return list
 }
@@ -67,19 +72,22 @@ func messageEntries() (list []Entry) {
 // findMessages finds such lines.
 func findMessages(t *text) (found []Finding) {
 	entries := Of(KindMessage)
-	for i := range messages {
-		m := messages[i].re.FindStringIndex(t.lower)
-		if m == nil {
-			continue
+	for _, table := range messageTables {
+		for i := range table {
+			e := entries[0]
+			entries = entries[1:]
+			m, r := table[i].re.FindStringIndex(t.lower), rankCode
+			if lower(e.Name) == t.lower {
+				m, r = []int{0, len(t.lower)}, rankAsked
+			}
+			if table[i].weak {
+				r = rankContext
+			}
+			if m == nil {
+				continue
+			}
+			found = append(found, Finding{Entry: e, By: t.raw[m[0]:m[1]], rank: r, at: m[0]})
 		}
-		r := rankCode
-		if messages[i].weak {
-			r = rankVendor
-		}
-		if lower(entries[i].Name) == t.lower {
-			r = rankAsked
-		}
-		found = append(found, Finding{Entry: entries[i], By: t.raw[m[0]:m[1]], rank: r, at: m[0]})
 	}
 	return found
 }

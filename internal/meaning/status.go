@@ -210,3 +210,24 @@ func statusEntry(s verbs.WCStatus) Entry {
 	}
 	return e
 }
+
+// wcOpcodes are the opcodes of completions, and what completed.
+var wcOpcodes = []struct {
+	opcode verbs.WCOpcode
+	brief  string
+}{
+	{verbs.WCSend, "a SEND, with immediate data or invalidation or without"}, {verbs.WCRDMAWrite, "an RDMA WRITE, with immediate data or without"}, {verbs.WCRDMARead, "an RDMA READ"},
+	{verbs.WCCompSwap, "an atomic COMPARE_SWAP"}, {verbs.WCFetchAdd, "an atomic FETCH_ADD"}, {verbs.WCBindMW, "a bind of a memory window"}, {verbs.WCLocalInv, "a local invalidation"},
+	{verbs.WCFlush, "a FLUSH"}, {verbs.WCAtomicWrite, "an ATOMIC WRITE"},
+	{verbs.WCRecv, "a receive, which took a SEND"}, {verbs.WCRecvRDMAWithImm, "a receive, which took the immediate data of a WRITE"},
+}
+
+func wcOpcodeEntries() (list []Entry) {
+	for _, o := range wcOpcodes {
+		list = append(list, Entry{
+			Number: int(o.opcode), Name: o.opcode.String(), Brief: o.brief,
+			More: "It holds in a completion without error alone: of a failed one only wr_id, status, qp_num and vendor_err count, and the opcode may be any number.",
+		})
+	}
+	return list
+}
