@@ -27,7 +27,7 @@ var Command = &cli.Command{
 		{Long: "html", Help: "write a page for a browser: all packets, charts, memory and findings", Ours: true},
 		{Long: "svg", Help: "print a picture (SVG)", Ours: true},
 		{Long: "perfetto", Help: "write a trace (JSON) that ui.perfetto.dev and chrome://tracing open", Ours: true},
-		{Short: 'o', Long: "output", Arg: "<file>", Help: "write to this file; .html, .svg and .json say which form", Ours: true, Values: cli.Files},
+		{Short: 'o', Long: "output", Arg: "<file>", Help: "write to this file; .html, .svg, .json and .txt say which form", Ours: true, Values: cli.Files},
 		{Long: "qp", Arg: "<qpn>", Help: "show this QP and its peer alone; may be given several times", Ours: true},
 		{Long: "addr", Arg: "<addr>", Help: "show this address alone; may be given several times", Ours: true},
 		{Long: "from", Arg: "<time>", Help: "begin so long after the first packet, such as 1.5ms", Ours: true},
@@ -79,17 +79,20 @@ const (
 	formPerfetto form = "perfetto"
 )
 
-// formOf says which form the name of a file asks for.
-func formOf(name string) form {
-	switch strings.ToLower(filepath.Ext(name)) {
+// formOf says which form the name of a file asks for. A name without an ending, and no name, ask for text.
+func formOf(name string) (form, error) {
+	switch ending := strings.ToLower(filepath.Ext(name)); ending {
+	case "", ".txt":
+		return formText, nil
 	case ".html", ".htm":
-		return formHTML
+		return formHTML, nil
 	case ".svg":
-		return formSVG
+		return formSVG, nil
 	case ".json":
-		return formPerfetto
+		return formPerfetto, nil
+	default:
+		return "", fmt.Errorf("write %s: %s is no form that see writes: name it .html, .svg, .json (a trace) or .txt, or give --html, --svg, --perfetto or --text", name, ending)
 	}
-	return formText
 }
 
 func run(inv *cli.Invocation) int {
@@ -114,11 +117,14 @@ func run(inv *cli.Invocation) int {
 		inv.PrintUsage()
 		return cli.ExitUsage
 	}
-	if f.form == "" {
-		f.form = formOf(f.output)
-	}
 	if err := f.spares(operands); err != nil {
 		return inv.Fail(fmt.Errorf("see: %w", err), "")
+	}
+	if f.form == "" {
+		if f.form, bad = formOf(f.output); bad != nil {
+			inv.Explain(bad)
+			return cli.ExitUsage
+		}
 	}
 	c := newCaptures(f.form == formHTML)
 	title := titleOf(operands, f.form)

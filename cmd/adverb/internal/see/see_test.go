@@ -95,6 +95,8 @@ func TestOutput(t *testing.T) {
 		{nil, "picture.svg", "<svg "},
 		{nil, "trace.json", `{"displayTimeUnit":"ns"`},
 		{nil, "text", "A  10.98.0.3\n"},
+		{nil, "text.TXT", "A  10.98.0.3\n"},
+		{[]string{"--svg"}, "picture.xml", "<svg "},
 		{[]string{"--text"}, "text.html", "A  10.98.0.3\n"},
 		{[]string{"--perfetto", "--limit=1"}, "trace.txt", `{"displayTimeUnit":"ns"`},
 		{[]string{"--html"}, "", "<!doctype html>"},
@@ -133,6 +135,16 @@ func TestOutput(t *testing.T) {
 		code, stdout, stderr := tool.Run(t.Context(), "adverb", "see", "-o", tt.output, tt.input)
 		if code != 1 || stdout != "" || !strings.Contains(stderr, tt.want) {
 			t.Errorf("-o %s %s: status %d, stdout %q, stderr %q, want 1 and %q", tt.output, tt.input, code, stdout, stderr, tt.want)
+		}
+	}
+	for _, name := range []string{"x.pdf", "x.PNG", "x.svg.gz", "x."} {
+		name = filepath.Join(dir, name)
+		code, stdout, stderr := tool.Run(t.Context(), "adverb", "see", capture, "-o", name)
+		if want := ": name it .html, .svg, .json (a trace) or .txt"; code != 2 || stdout != "" || !strings.Contains(stderr, want) {
+			t.Errorf("-o %s: status %d, stdout %q, stderr %q, want 2 and %q", name, code, stdout, stderr, want)
+		}
+		if _, err := os.Stat(name); err == nil {
+			t.Errorf("%s was written", name)
 		}
 	}
 	if after, err := os.ReadFile(capture); err != nil || string(after) != string(b) {
