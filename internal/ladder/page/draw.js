@@ -1,7 +1,9 @@
 // draw: the ladder on its canvas.
 
 // The measures, in pixels.
-const frameRight = 62, timeRight = 148, stepRight = 226, firstLane = 252, wordsGap = 20;
+const wide = {frame: 62, time: 148, step: 226, lane: 252, gap: 20, room: 120, share: 0.45}; // where columns end, and lanes begin
+const narrow = {frame: 46, time: 112, step: 0, lane: 126, gap: 14, room: 64, share: 0.2};  // without the steps in time
+const wideLeast = 680;     // of a ladder: words have a third of it and more
 const textHeight = 14;     // a row that has room for words
 const tipHeight = 7;       // a row that has room for the tip of an arrow
 const mostLanes = 26;     // one a letter
@@ -115,14 +117,14 @@ class Ladder {
 		}
 	}
 
-	x(end) { return firstLane + this.laneOf.get(end) * this.step; }
+	x(end) { return this.columns.lane + this.laneOf.get(end) * this.step; }
 
-	get wordsLeft() { return firstLane + Math.max(0, this.ends.length - 1) * this.step + wordsGap; }
+	get wordsLeft() { return this.columns.lane + Math.max(0, this.ends.length - 1) * this.step + this.columns.gap; }
 
 	// layout puts the lanes on a width.
 	layout(width) {
-		const lanes = Math.max(1, this.ends.length - 1);
-		const room = Math.max(120, Math.min((width - firstLane) * 0.45, 240 + 60 * lanes));
+		const lanes = Math.max(1, this.ends.length - 1), c = this.columns = width < wideLeast ? narrow : wide;
+		const room = Math.max(c.room, Math.min((width - c.lane) * c.share, 240 + 60 * lanes));
 		this.step = Math.max(14, Math.min(240, room / lanes));
 	}
 
@@ -137,9 +139,9 @@ class Ladder {
 		g.font = c.text;
 		g.fillStyle = c.faint;
 		g.textAlign = 'right';
-		g.fillText('frame', frameRight, 29);
-		g.fillText('seconds', timeRight, 29);
-		g.fillText('later by', stepRight, 29);
+		g.fillText('frame', this.columns.frame, 29);
+		g.fillText('seconds', this.columns.time, 29);
+		if (this.columns.step) g.fillText('later by', this.columns.step, 29);
 		this.ends.forEach((e, k) => {
 			const {letter, name} = this.model.head.ends[e], x = this.x(e);
 			g.textAlign = 'center';
@@ -150,11 +152,16 @@ class Ladder {
 				g.textAlign = 'left';
 				g.fillText('and ' + this.others + ' more', x + 8, 31);
 			}
-			const room = Math.floor((this.ends.length > 1 ? this.step : 240) / 7.3) - 1;
+			let room = Math.floor((this.ends.length > 1 ? this.step : 240) / 7.3) - 1, at = x;
+			if (this.ends.length === 2 && this.columns === narrow) { // names have room at the sides
+				g.textAlign = k ? 'left' : 'right';
+				at = (this.x(this.ends[0]) + this.x(this.ends[1])) / 2 + (k ? 5 : -5);
+				room = Math.floor((k ? width - at : at) / 7.3);
+			}
 			if (room < 5) return;
 			g.font = c.text;
 			g.fillStyle = c.faint;
-			g.fillText(name.length > room ? '…' + name.slice(1 - room) : name, x, 15); // addresses differ at their ends
+			g.fillText(name.length > room ? '…' + name.slice(1 - room) : name, at, 15); // addresses differ at their ends
 		});
 	}
 
@@ -318,12 +325,12 @@ class Ladder {
 			}
 			g.textAlign = 'right';
 			g.fillStyle = c.faint;
-			if (!this.model.isEvent(i)) g.fillText(p.frame[i], frameRight, y);
-			g.fillText(seconds(p.time[i]), timeRight, y);
+			if (!this.model.isEvent(i)) g.fillText(p.frame[i], this.columns.frame, y);
+			g.fillText(seconds(p.time[i]), this.columns.time, y);
 			const first = k - hidden, step = first > 0 ? p.time[this.view[first]] - p.time[this.view[first - 1]] : 0;
-			if (step > 0) {
+			if (step > 0 && this.columns.step) {
 				g.fillStyle = step >= this.gap ? c.wait : c.faint;
-				g.fillText('+' + span(step), stepRight, y);
+				g.fillText('+' + span(step), this.columns.step, y);
 			}
 			g.textAlign = 'left';
 			let x = left;
@@ -356,8 +363,8 @@ class Ladder {
 			const y = this.place(k) - top;
 			if (y < next) continue;
 			next = y + 3 * textHeight;
-			if (!this.model.isEvent(this.view[k])) g.fillText(this.model.p.frame[this.view[k]], frameRight, y);
-			g.fillText(seconds(this.model.p.time[this.view[k]]), timeRight, y);
+			if (!this.model.isEvent(this.view[k])) g.fillText(this.model.p.frame[this.view[k]], this.columns.frame, y);
+			g.fillText(seconds(this.model.p.time[this.view[k]]), this.columns.time, y);
 		}
 	}
 }

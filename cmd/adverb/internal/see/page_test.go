@@ -181,6 +181,15 @@ func TestPage(t *testing.T) {
 		p.Size(480, 900)
 		p.Wait(`ladderPage.ladder.clientWidth <= 480`)
 		expect(t, p, `document.documentElement.scrollWidth <= innerWidth`, true)
+		p.Size(420, 800)
+		p.Wait(`ladderPage.ladder.clientWidth <= 420`)
+		expect(t, p, `document.documentElement.scrollWidth <= innerWidth`, true)
+		const words = "RDMA_WRITE_MIDDLE, PSN 12" // have room
+		room := browsertest.Eval[float64](p, `ladderPage.ladder.clientWidth - ladderPage.picture.wordsLeft`)
+		need := browsertest.Eval[float64](p, `(() => { const g = ladderPage.ladder.getContext('2d'); g.font = ladderPage.picture.colors.text; return g.measureText('`+words+`').width; })()`)
+		if room < need {
+			t.Errorf("words have %.0f px at a width of 420, and %q needs %.0f", room, words, need)
+		}
 		p.ScreenshotTo(screenshots, "narrow.png")
 		p.Size(1280, 800)
 	})
