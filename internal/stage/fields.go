@@ -133,7 +133,7 @@ func cmText(header string, f meaning.Field, b []byte, bit int) string {
 	v := numberOf(b, bit, f.Bits)
 	switch name := strings.TrimPrefix(strings.TrimPrefix(f.Name, "primary "), "alternate "); name {
 	case "local QPN", "remote QPN", "QPN":
-		return fmt.Sprintf("QP %d", v)
+		return fmt.Sprintf("QP %v", verbs.QPN(v))
 	case "starting PSN", "responder resources", "initiator depth", "retry count", "max CM retries", "hop limit", "source port":
 		return fmt.Sprint(v)
 	case "RNR retry":
@@ -181,7 +181,7 @@ func textOf(header, field string, w *wire.Packet) string {
 	case "BTH Pad":
 		return fmt.Sprint(w.PadCount, " bytes")
 	case "BTH destination QP":
-		return fmt.Sprintf("QP %d", w.DestQP)
+		return fmt.Sprintf("QP %v", verbs.QPN(w.DestQP))
 	case "AETH syndrome":
 		return w.AETH.Syndrome.String()
 	case "AETH MSN":

@@ -293,7 +293,7 @@ func TestFields(t *testing.T) {
 		says[f.Name] = f.Text
 	}
 	for field, want := range map[string]string{"service ID": "port 7471", "primary local GID": "10.0.0.1", "primary remote GID": "10.0.0.2", "path MTU": "MTU_1024", "RNR retry": "7: without end",
-		"transport": "RC", "local QPN": fmt.Sprintf("QP %d", s.a.qp.QPN())} {
+		"transport": "RC", "local QPN": fmt.Sprintf("QP 0x%06x", uint32(s.a.qp.QPN()))} {
 		if says[field] != want {
 			t.Errorf("the REQ's %s says %q, want %q", field, says[field], want)
 		}

@@ -28,7 +28,7 @@ type View struct {
 type HostView struct {
 	Name     string       `json:"name"`
 	Addr     string       `json:"addr"`
-	QPN      int          `json:"qpn"` // 0: there is no QP
+	QPN      string       `json:"qpn"` // empty: there is no QP
 	State    string       `json:"state"`
 	Sends    []SendView   `json:"sends"`
 	Receives []RecvView   `json:"receives"`
@@ -179,7 +179,7 @@ func (n *node) view() HostView {
 		return v
 	}
 	l := n.look()
-	v.QPN, v.State = int(n.qp.QPN()), stateName(l.State)
+	v.QPN, v.State = n.qp.QPN().String(), stateName(l.State)
 	for _, w := range l.Sends {
 		v.Sends = append(v.Sends, SendView{w.ID, opName(w.Op), int(w.Length), int(w.First), int(w.Packets), int(w.Sent), int(w.Acked)})
 	}

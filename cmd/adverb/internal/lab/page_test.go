@@ -84,6 +84,9 @@ func TestPage(t *testing.T) {
 	p.Click("#lane0 .packet")
 	wantText(t, p, `document.getElementById("detailTitle").textContent`, "Packet 1, from A")
 	wantText(t, p, `document.getElementById("headers").textContent`, "destination QP")
+	// A QPN has the form that it has in all of adverb, at its host and in the packet.
+	wantEqual(t, p, `/^Host B QP 0x[0-9a-f]{6} at /.test(document.querySelector("#host1 h3").textContent)`, true)
+	wantEqual(t, p, `document.getElementById("headers").textContent.includes(/QP 0x[0-9a-f]{6}/.exec(document.querySelector("#host1 h3").textContent)[0])`, true)
 	p.Click("#step")
 	wantText(t, p, said, "B's device puts a CQE")
 	wantText(t, p, `document.querySelector("#host1 .cq").textContent`, "RECV · SUCCESS")
