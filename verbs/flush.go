@@ -3,7 +3,7 @@ package verbs
 // Flush qualifies OpFlush (the arguments len, type and level of ibv_wr_flush). FLUSH has the peer place all earlier
 // WRITEs, atomics and ATOMIC WRITEs to a range, or to a whole region, so far as Placement says; then it completes. The
 // work requests behind FLUSH are executed after it. It counts as a READ does for MAX_QP_RD_ATOMIC, and SendFence waits for
-// it. It is of annex A19 of the specification.
+// it. It is of annex A19 of the specification. QPs of QPTypeRC have it, and those of QPTypeXRCSend on software devices.
 //
 // A FLUSH to storage takes as long as the peer's disk. A software device waits for another one, however long. Any other peer
 // may be silent meanwhile: there choose Timeout and RetryCnt for the disk, or flush in parts; else the status is

@@ -396,7 +396,7 @@ var sendOps = [...]uint32{
 	QPTypeUC: 1<<OpRDMAWrite | 1<<OpRDMAWriteWithImm | 1<<OpSend | 1<<OpSendWithImm | 1<<OpLocalInv | 1<<OpBindMW,
 	QPTypeUD: 1<<OpSend | 1<<OpSendWithImm,
 	QPTypeXRCSend: 1<<OpRDMAWrite | 1<<OpRDMAWriteWithImm | 1<<OpSend | 1<<OpSendWithImm | 1<<OpRDMARead |
-		1<<OpAtomicCmpSwap | 1<<OpAtomicFetchAdd | 1<<OpSendWithInv | 1<<OpLocalInv | 1<<OpBindMW,
+		1<<OpAtomicCmpSwap | 1<<OpAtomicFetchAdd | 1<<OpSendWithInv | 1<<OpLocalInv | 1<<OpBindMW | 1<<OpFlush,
 	QPTypeXRCRecv: 0,
 }
 

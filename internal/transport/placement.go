@@ -71,11 +71,11 @@ func (s *responder) flush(p *wire.Packet) *refusal {
 	need := flushAccess(placement)
 	switch {
 	case need == 0 || placement&^(verbs.FlushGlobal|verbs.FlushPersistent) != 0 || selectivity > verbs.FlushMR:
-		return invalidRequest(verbs.ErrMalformed, "%v with placement %#x and selectivity %d", p.Opcode, p.FETH.Placement, p.FETH.Selectivity)
+		return invalidRequest(verbs.ErrMalformed, "%v with placement %#x and selectivity %d", q.opcode(p), p.FETH.Placement, p.FETH.Selectivity)
 	case q.attr.Access&need != need:
-		return notAllowed(p.Opcode, need&^q.attr.Access)
+		return notAllowed(q.opcode(p), need&^q.attr.Access)
 	case selectivity == verbs.FlushRange && p.RETH.Length > maxMessage:
-		return invalidRequest(verbs.ErrMalformed, "%v of %d bytes: at most 2^31", p.Opcode, p.RETH.Length)
+		return invalidRequest(verbs.ErrMalformed, "%v of %d bytes: at most 2^31", q.opcode(p), p.RETH.Length)
 	case s.responses.full() && s.reorder.peerSACKs:
 		return s.tooMany()
 	case s.responses.full():

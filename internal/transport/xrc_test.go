@@ -199,7 +199,8 @@ func TestXRCPackets(t *testing.T) {
 	p.post(xrcSend(1, srqns[1], p.sge(0, 2500)),
 		verbs.SendWR{ID: 2, Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGList: p.sge(0, 10), Remote: p.remote(0, 8), RemoteSRQN: srqns[0]},
 		verbs.SendWR{ID: 3, Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGList: p.sge(8192, 10), Remote: p.remote(0, 8), RemoteSRQN: srqns[0]},
-		verbs.SendWR{ID: 4, Op: verbs.OpAtomicFetchAdd, Flags: verbs.SendSignaled, SGList: p.sge(16384, 8), Remote: p.remote(1, 8), CompareAdd: 1, RemoteSRQN: srqns[1]})
+		verbs.SendWR{ID: 4, Op: verbs.OpAtomicFetchAdd, Flags: verbs.SendSignaled, SGList: p.sge(16384, 8), Remote: p.remote(1, 8), CompareAdd: 1, RemoteSRQN: srqns[1]},
+		verbs.SendWR{ID: 5, Op: verbs.OpFlush, Flags: verbs.SendSignaled, Remote: p.remote(0, 8), RemoteSRQN: srqns[0], Flush: verbs.Flush{Length: 10, Placement: verbs.FlushGlobal}})
 	p.run(time.Second)
 	var got []wire.Opcode
 	for _, w := range p.sent {
@@ -210,7 +211,7 @@ func TestXRCPackets(t *testing.T) {
 			continue
 		}
 		want := srqns[1]
-		if w.Opcode == wire.XRC|wire.RCRDMAWriteOnly || w.Opcode == wire.XRC|wire.RCRDMAReadRequest {
+		if w.Opcode == wire.XRC|wire.RCRDMAWriteOnly || w.Opcode == wire.XRC|wire.RCRDMAReadRequest || w.Opcode == wire.XRC|wire.RCFlush {
 			want = srqns[0]
 		}
 		if w.XRCETH.SRQN != uint32(want) {
@@ -218,11 +219,11 @@ func TestXRCPackets(t *testing.T) {
 		}
 		got = append(got, w.Opcode-wire.XRC)
 	}
-	if want := []wire.Opcode{wire.RCSendFirst, wire.RCSendMiddle, wire.RCSendLast, wire.RCRDMAWriteOnly, wire.RCRDMAReadRequest, wire.RCFetchAdd}; !slices.Equal(got, want) {
+	if want := []wire.Opcode{wire.RCSendFirst, wire.RCSendMiddle, wire.RCSendLast, wire.RCRDMAWriteOnly, wire.RCRDMAReadRequest, wire.RCFetchAdd, wire.RCFlush}; !slices.Equal(got, want) {
 		t.Errorf("requests %v, want %v", got, want)
 	}
-	if len(p.sends) != 4 || len(p.recvs) != 1 || p.recvs[0].ByteLen != 2500 || p.recvs[0].Imm != 1 || p.recvs[0].ID != 9 {
-		t.Errorf("completions %+v and %+v, want 4, and that of receive 9 in the second CQ with 2500 bytes", p.sends, p.recvs)
+	if len(p.sends) != 5 || p.sends[4].Status != verbs.WCSuccess || p.sends[4].Op != verbs.WCFlush || len(p.recvs) != 1 || p.recvs[0].ByteLen != 2500 || p.recvs[0].Imm != 1 || p.recvs[0].ID != 9 {
+		t.Errorf("completions %+v and %+v, want 5, the last one of a FLUSH, and that of receive 9 in the second CQ with 2500 bytes", p.sends, p.recvs)
 	}
 	if !slices.Equal(p.src.Bytes()[8192:8202], p.src.Bytes()[:10]) {
 		t.Error("the READ has other bytes than were written")
@@ -237,6 +238,11 @@ func TestXRCLoss(t *testing.T) {
 		p.drop = func(*wire.Packet) (bool, bool) { return rnd.IntN(10) == 0, rnd.IntN(10) == 0 }
 		for i := range 16 {
 			n := rnd.IntN(3000)
+			if i%8 == 6 {
+				p.post(verbs.SendWR{ID: uint64(i), Op: verbs.OpFlush, Flags: verbs.SendSignaled, Remote: p.remote(i/8, 0), RemoteSRQN: srqns[i/8],
+					Flush: verbs.Flush{Length: 8, Placement: verbs.FlushGlobal}})
+				continue
+			}
 			if i%4 == 3 {
 				p.post(verbs.SendWR{ID: uint64(i), Op: verbs.OpAtomicFetchAdd, Flags: verbs.SendSignaled, SGList: p.sge(1<<15, 8), Remote: p.remote(i/4%2, 0), CompareAdd: 1, RemoteSRQN: srqns[i/4%2]})
 				continue
@@ -245,8 +251,8 @@ func TestXRCLoss(t *testing.T) {
 			p.post(xrcSend(uint64(i), srqns[i%2], p.sge(0, n)))
 		}
 		p.run(time.Minute)
-		if len(p.sends) != 16 || len(p.recvs) != 12 {
-			t.Fatalf("seed %d: %d and %d completions, want 16 and 12: %+v, %v", seed, len(p.sends), len(p.recvs), p.sends, p.causes)
+		if len(p.sends) != 16 || len(p.recvs) != 10 || p.b.Work().Flushes != 2 {
+			t.Fatalf("seed %d: %d and %d completions, want 16 and 10, and two FLUSHes executed: %+v, %v", seed, len(p.sends), len(p.recvs), p.sends, p.causes)
 		}
 		for _, wc := range slices.Concat(p.sends, p.recvs) {
 			if wc.Status != verbs.WCSuccess {
@@ -382,5 +388,30 @@ func TestXRCRefused(t *testing.T) {
 		if got := q.Counters().Unexpected; got != 1 || len(p.recvs) != 0 {
 			t.Errorf("%v to QP %v: %d unexpected packets, %d receives; want 1 and none", w.Opcode, q.cfg.QPN, got, len(p.recvs))
 		}
+	}
+}
+
+// TestXRCFlush: a FLUSH is of the memory of the SRQ that it names, and its errors speak of XRC. ATOMIC WRITE is no operation of XRC.
+func TestXRCFlush(t *testing.T) {
+	flush := func(srq verbs.SRQN, to verbs.RemoteAddr, placement verbs.FlushPlacement) verbs.SendWR {
+		return verbs.SendWR{ID: 1, Op: verbs.OpFlush, Flags: verbs.SendSignaled, Remote: to, RemoteSRQN: srq, Flush: verbs.Flush{Length: 8, Placement: placement}}
+	}
+	for i, n := range srqns {
+		p := newXRCPair(t)
+		p.post(flush(n, p.remote(1, 0), verbs.FlushGlobal))
+		p.run(time.Second)
+		if want := [...]verbs.WCStatus{verbs.WCRemAccessErr, verbs.WCSuccess}[i]; len(p.sends) != 1 || p.sends[0].Status != want {
+			t.Errorf("a FLUSH of the second SRQ's memory that names SRQ %v: %+v, want %v", n, p.sends, want)
+		}
+	}
+	p := newXRCPair(t)
+	p.b.attr.Access &^= verbs.AccessFlushGlobal
+	p.post(flush(srqns[0], p.remote(0, 0), verbs.FlushGlobal))
+	p.run(time.Second)
+	if len(p.causes) != 1 || !errors.Is(p.causes[0], verbs.ErrQPAccess) || !strings.HasPrefix(p.causes[0].Error(), "XRC FLUSH") {
+		t.Errorf("causes %v, want one that begins with XRC FLUSH, of a right that the QP lacks", p.causes)
+	}
+	if op := wire.XRC | wire.RCAtomicWrite; op.Valid() {
+		t.Errorf("%v is valid, want no opcode", op)
 	}
 }

@@ -233,8 +233,8 @@ func buildOpcodes() (table [256]opcodeInfo) {
 	set(RCFlush, "FLUSH", req|FlagFlush|FlagOnly, HeaderFETH|HeaderRETH)
 	set(RCAtomicWrite, "ATOMIC_WRITE", req|FlagAtomicWrite|data|FlagOnly, HeaderRETH)
 
-	// XRC has the operations of RC, and an XRCETH in each request.
-	for op := RCSendFirst; op <= RCSendOnlyWithInvalidate; op++ {
+	// XRC has the operations of RC but for ATOMIC WRITE, and an XRCETH in each request.
+	for op := RCSendFirst; op <= RCFlush; op++ {
 		info := table[op]
 		if info.HeaderLen == 0 {
 			continue

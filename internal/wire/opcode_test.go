@@ -78,6 +78,7 @@ func TestOpcodeTable(t *testing.T) {
 		0xb4: {"XRC FETCH_ADD", 44},
 		0xb6: {"XRC SEND_LAST_WITH_INVALIDATE", 20},
 		0xb7: {"XRC SEND_ONLY_WITH_INVALIDATE", 20},
+		0xbc: {"XRC FLUSH", 36},
 
 		0xc0: {"SECURED", 20},
 		0xe0: {"ADVERB HELLO", 12},

@@ -175,6 +175,9 @@ func (q *qp) gather(w *verbs.SendWR, at int) (n int, err error) {
 func (q *qp) postAlone(w *verbs.SendWR) error {
 	switch mem := q.sq.mem; w.Op {
 	case verbs.OpFlush:
+		if q.typ != verbs.QPTypeRC {
+			return verbs.Errorf(verbs.ErrUnsupported, "FLUSH by a %v QP: no driver was known to have it; use an RC QP", q.typ)
+		}
 		f := &w.Flush
 		return postFault(mem.Flush(w.ID, uint32(w.Flags), uint32(w.Remote.RKey), w.Remote.VA, uint64(f.Length), uint8(f.Placement), uint8(f.Selectivity)))
 	case verbs.OpAtomicWrite:

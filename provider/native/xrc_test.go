@@ -136,6 +136,8 @@ func TestXRCErrors(t *testing.T) {
 	check(t, file.Close())
 	_, err = x.dev.OpenXRCD(verbs.XRCDAttr{File: file, Create: true})
 	wantErr(t, "a file that is closed", err, verbs.ErrInvalid, "File: ")
+	_, err = x.from.PostSend([]verbs.SendWR{{Op: verbs.OpFlush, Remote: x.mr.Remote(0), RemoteSRQN: x.srq.Num(), Flush: verbs.Flush{Length: 8, Placement: verbs.FlushGlobal}}})
+	wantErr(t, "a FLUSH", err, verbs.ErrUnsupported, "FLUSH by a QPT_XRC_SEND QP", "use an RC QP")
 	before := heldNow(f)
 	ignore := func(_ any, err error) error { return err }
 	for _, c := range []struct {

@@ -30,13 +30,16 @@ func (s *Side) createXRCSRQ(x *verbs.XRCD, pd *verbs.PD, cq *verbs.CQ) *verbs.SR
 }
 
 // target makes the objects, and connects the target to the other side's initiator. It tells the other side the numbers of the SRQs.
-func (s *Side) target() *xrcTarget {
+func (s *Side) target() *xrcTarget { return s.targetWith(setup{}) }
+
+func (s *Side) targetWith(o setup) *xrcTarget {
 	t := &xrcTarget{xrcd: s.openXRCD(verbs.XRCDAttr{})}
 	for i := range t.srqs {
 		t.cqs[i] = s.createCQ(2 * srqSize)
 		t.srqs[i] = s.createXRCSRQ(t.xrcd, s.allocPD(), t.cqs[i])
 	}
-	t.end = s.connect(setup{typ: verbs.QPTypeXRCRecv, xrcd: t.xrcd})
+	o.typ, o.xrcd = verbs.QPTypeXRCRecv, t.xrcd
+	t.end = s.connect(o)
 	Exchange(s, [2]verbs.SRQN{t.srqs[0].Num(), t.srqs[1].Num()})
 	return t
 }
@@ -176,6 +179,41 @@ var xrcCases = []Case{
 			fill(expect, 5)
 			for _, mr := range mrs {
 				s.same("the memory behind the word", mr.Bytes()[8:], expect[8:])
+			}
+		},
+	},
+	// A FLUSH is of the memory of the SRQ that it names.
+	{
+		Name: "xrc/flush", Needs: XRC | ByHand | FlushGlobal,
+		A: func(s *Side) {
+			e, srqs := s.initiator(setup{})
+			src, mem := e.filled(4096, 7), Exchange(s, [2]verbs.RemoteAddr{})
+			for i, n := range srqs {
+				e.send(unsignaled(to(n, write(1, mem[i], src.SGE(0, 4096)))))
+				_, err := e.qp.PostSend([]verbs.SendWR{to(n, flush(uint64(2+i), mem[i], 4096, verbs.FlushGlobal))})
+				s.need(XRCFlush, err)
+			}
+			e.sent(2, verbs.WCFlush)
+			e.sent(3, verbs.WCFlush)
+			// No manual names ATOMIC WRITE among the operations of XRC.
+			if n, err := e.qp.PostSend([]verbs.SendWR{to(srqs[0], atomicWrite(4, mem[0], src.SGE(0, 8)))}); n != 0 || !errors.Is(err, verbs.ErrUnsupported) {
+				s.Errorf("an ATOMIC WRITE: %d, %v; want ErrUnsupported", n, err)
+			}
+			s.Barrier()
+		},
+		B: func(s *Side) {
+			t := s.targetWith(setup{access: flushable})
+			var mrs [2]*verbs.MR
+			var mem [2]verbs.RemoteAddr
+			for i, q := range t.srqs {
+				mrs[i] = s.allocMR(q.PD(), 4096, flushable)
+				mem[i] = mrs[i].Remote(0)
+			}
+			Exchange(s, mem)
+			s.Barrier()
+			t.see()
+			for _, mr := range mrs {
+				s.verify("the memory", mr.Bytes(), 7)
 			}
 		},
 	},

@@ -37,6 +37,7 @@ const (
 	FlushGlobal     // FLUSH that makes data visible
 	FlushPersistent // FLUSH to storage
 	XRC             // extended reliable connections
+	XRCFlush        // FLUSH by XRC, which devices may lack that have both
 
 	// What InfiniBand and RoCE have, and iWARP has not.
 
@@ -62,7 +63,7 @@ const (
 
 var capabilityNames = []string{
 	"UC", "UD", "SRQ", "MWType1", "MWType2", "Multicast", "Atomics", "Rereg", "CM", "ByHand", "ResizeCQ",
-	"AtomicWrites", "FlushGlobal", "FlushPersistent", "XRC",
+	"AtomicWrites", "FlushGlobal", "FlushPersistent", "XRC", "XRCFlush",
 	"Acknowledged", "SendImm", "RNR", "SQD",
 	"ExactEvents", "LastWordLast", "OverrunStatus", "ResponderEvents", "DatagramLimit", "ExactStatus",
 	"Timestamps",
