@@ -3,7 +3,6 @@ package diagnose
 import (
 	"errors"
 	"maps"
-	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -149,115 +148,6 @@ func (f *flow) lossFrames() []int {
 		}
 	}
 	return []int{}
-}
-
-// unanswered judges the requests that are open at the end.
-func (a *Analyzer) unanswered(f *flow) {
-	const repeats = 2 // of one request without an answer, before it counts as unanswered
-	if f.nakked || f.peerLeft && f.answers > 0 {
-		return
-	}
-	if a.wrongPSN(f) {
-		return
-	}
-	if f.silentTries < repeats {
-		if f.vain >= repeats && f.lastAnswer < f.vainFirst {
-			a.diedLate(f)
-		} else if f.started && f.reqAckAsked && f.una.Less(f.nxt) && f.answers > 0 && !f.disconnected && !f.rnrLast && a.last-f.last > quietSilent {
-			a.stopped(f)
-		}
-		return
-	}
-	if f.explained || a.explainMTU(f) || f.answers == 0 && a.explain(f) {
-		return
-	}
-	back := f.hosts.back
-	lived := back != nil && back.lastAt > f.silentFirst // something came back since
-	r := rcSilent
-	if f.answers > 0 {
-		r = rcDied
-	}
-	if f.silentLen >= 1024 && f.silentLen == f.maxPayload && (f.answers > 0 && f.answered < f.silentLen || lived && f.answers == 0 && f.conn != nil) {
-		for _, frame := range f.silentFrames {
-			if x := a.blackHole(f, f.silentLen, frame); x != nil && lived {
-				x.Words += " Other packets came back meanwhile."
-			}
-		}
-		f.drop(lossAck, lossTimeout, lateAnswer) // probes, and earlier tries
-		return
-	}
-	for _, frame := range f.silentFrames {
-		a.mark(f, r, frame)
-	}
-	x := f.places[r]
-	if x == nil {
-		return
-	}
-	x.Count = f.silentTries
-	x.Words = f.silenceWords()
-	switch {
-	case r == rcDied:
-		x.Words += words(" The last answer came %v before the end of the capture.", round(a.last-f.lastAnswer))
-	case back == nil || back.packets == 0:
-		x.Certainty = Likely
-		x.Words += " Nothing at all came back from that host."
-	}
-	if lived {
-		x.Words += " Other packets of that host came meanwhile, so the path is there."
-	}
-}
-
-// diedLate: the sender, which missed an answer, asks again, and nothing comes any more.
-func (a *Analyzer) diedLate(f *flow) {
-	for _, frame := range f.vainFrames {
-		a.mark(f, rcDied, frame)
-	}
-	if x := f.places[rcDied]; x != nil {
-		x.Count = f.vain
-		x.Words = words("The sender repeats what had been answered, since it missed the answer, and nothing comes any more. The last answer came %v before the end of the capture.", round(a.last-f.lastAnswer))
-	}
-	if x := f.places[lossAck]; x != nil && x.Count <= f.vain {
-		f.drop(lossAck)
-	}
-}
-
-// stopped: requests are open, and their sender does not repeat them.
-func (a *Analyzer) stopped(f *flow) {
-	if x := a.mark(f, rcDied, f.reqFrame); x != nil {
-		x.Certainty = Likely
-		x.Words = words("Requests up to PSN %v are not answered, and in the %v since not one packet of the queue pair came, not even a repeat: the link at the capturing end is down, or the sender has ended.", f.nxt.Add(-1), round(a.last-f.last))
-	}
-}
-
-// timeoutCode returns the code of the acknowledge timeout that a wait fits: requesters wait once to four times as long.
-func timeoutCode(ns int64) int {
-	const unit = 4096
-	return min(31, max(0, bits.Len64(uint64(ns)/unit)-1))
-}
-
-// compareEnds compares the two directions of a queue pair.
-func (a *Analyzer) compareEnds(f *flow) {
-	g := f.peer
-	if g == nil || f.key.src.Compare(g.key.src) > 0 || f.key.src == g.key.src && f.key.qpn > g.key.qpn {
-		return // once for both
-	}
-	if f.trafficClass>>2 != g.trafficClass>>2 && f.requests > 0 && g.requests > 0 {
-		if x := a.mark(f, dscpMix, 0); x != nil {
-			x.Words = words("DSCP %d one way and %d the other.", f.trafficClass>>2, g.trafficClass>>2)
-		}
-	}
-	const member = 0x8000
-	if p, q := f.pKey, g.pKey; p&wire.PKeyBase != q&wire.PKeyBase || p&member == 0 && q&member == 0 {
-		if x := a.mark(f, pKey, 0); x != nil {
-			if f.answers+g.answers > 0 {
-				x.Severity = Warning // somebody takes them
-			}
-			x.Words = words("P_Keys %s and %s.", a.names.key("%#04x", uint64(p)), a.names.key("%#04x", uint64(q)))
-		}
-	}
-	if f.maxPayload == 1024 && f.mtu() == 1024 && a.count.large > 0 {
-		a.mark(f, mtu1024, 0)
-	}
 }
 
 // oneWay finds hosts of which only one direction was captured.

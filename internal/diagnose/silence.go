@@ -1,16 +1,101 @@
 package diagnose
 
 import (
+	"math/bits"
+
 	"github.com/adverb-rdma/adverb/internal/capture"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// What else a capture shows may say why a queue pair's requests are not answered. Then that is the finding, in place of
-// RC-SILENT.
+// silentRepeats is the repeats of one request without an answer, before it counts as unanswered.
+const silentRepeats = 2
 
-// explain looks for the cause of a silence. It reports whether there is one.
+// unanswered judges the requests that are open at the end.
+func (a *Analyzer) unanswered(f *flow) {
+	if f.nakked || f.peerLeft && f.answers > 0 {
+		return
+	}
+	if a.wrongPSN(f) {
+		return
+	}
+	if f.silentTries < silentRepeats {
+		if f.vain >= silentRepeats && f.lastAnswer < f.vainFirst {
+			a.diedLate(f)
+		} else if f.started && f.reqAckAsked && f.una.Less(f.nxt) && f.answers > 0 && !f.disconnected && !f.rnrLast && a.last-f.last > quietSilent {
+			a.stopped(f)
+		}
+		return
+	}
+	if f.explained || a.explainMTU(f) || f.answers == 0 && a.explain(f) {
+		return
+	}
+	back := f.hosts.back
+	lived := back != nil && back.lastAt > f.silentFirst // something came back since
+	r := rcSilent
+	if f.answers > 0 {
+		r = rcDied
+	}
+	if f.silentLen >= 1024 && f.silentLen == f.maxPayload && (f.answers > 0 && f.answered < f.silentLen || lived && f.answers == 0 && f.conn != nil) {
+		for _, frame := range f.silentFrames {
+			if x := a.blackHole(f, f.silentLen, frame); x != nil && lived {
+				x.Words += " Other packets came back meanwhile."
+			}
+		}
+		f.drop(lossAck, lossTimeout, lateAnswer) // probes, and earlier tries
+		return
+	}
+	for _, frame := range f.silentFrames {
+		a.mark(f, r, frame)
+	}
+	x := f.places[r]
+	if x == nil {
+		return
+	}
+	x.Count = f.silentTries
+	x.Words = f.silenceWords()
+	switch {
+	case r == rcDied:
+		x.Words += words(" The last answer came %v before the end of the capture.", round(a.last-f.lastAnswer))
+	case back == nil || back.packets == 0:
+		x.Certainty = Likely
+		x.Words += " Nothing at all came back from that host."
+	}
+	if lived {
+		x.Words += " Other packets of that host came meanwhile, so the path is there."
+	}
+}
+
+// diedLate: the sender, which missed an answer, asks again, and nothing comes any more.
+func (a *Analyzer) diedLate(f *flow) {
+	for _, frame := range f.vainFrames {
+		a.mark(f, rcDied, frame)
+	}
+	if x := f.places[rcDied]; x != nil {
+		x.Count = f.vain
+		x.Words = words("The sender repeats what had been answered, since it missed the answer, and nothing comes any more. The last answer came %v before the end of the capture.", round(a.last-f.lastAnswer))
+	}
+	if x := f.places[lossAck]; x != nil && x.Count <= f.vain {
+		f.drop(lossAck)
+	}
+}
+
+// stopped: requests are open, and their sender does not repeat them.
+func (a *Analyzer) stopped(f *flow) {
+	if x := a.mark(f, rcDied, f.reqFrame); x != nil {
+		x.Certainty = Likely
+		x.Words = words("Requests up to PSN %v are not answered, and in the %v since not one packet of the queue pair came, not even a repeat: the link at the capturing end is down, or the sender has ended.", f.nxt.Add(-1), round(a.last-f.last))
+	}
+}
+
+// timeoutCode returns the code of the acknowledge timeout that a wait fits: requesters wait once to four times as long.
+func timeoutCode(ns int64) int {
+	const unit = 4096
+	return min(31, max(0, bits.Len64(uint64(ns)/unit)-1))
+}
+
+// explain looks for the cause of a silence in what else the capture shows. Then that is the finding, in place of RC-SILENT.
 func (a *Analyzer) explain(f *flow) bool {
-	return a.mixedAddresses(f) || a.mixedPaths(f)
+	return a.mixedAddresses(f) || a.mixedPaths(f) || a.wrongPKey(f)
 }
 
 // silenceWords tells of the repeats of a request that is not answered.

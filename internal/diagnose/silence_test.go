@@ -39,6 +39,35 @@ var silenceScripts = []conversation{
 		s.a, s.b = netip.MustParseAddr("fe80::a3"), netip.MustParseAddr("fe80::a2")
 		s.silent(8, nil)
 	}, []string{"RC-SILENT"}, nil},
+	{"the P_Keys differ", func(s *script) {
+		s.silent(8, func() { s.pKey = 0x8001; s.ab(send(5000)); s.pKey = wire.DefaultPKey; s.ba(send(700)) })
+	}, []string{"PKEY"}, nil},
+	{"the P_Keys differ, and one end takes them", func(s *script) {
+		for psn := range wire.PSN(3) {
+			s.ba(send(700 + psn))
+			s.pKey = 0x8001
+			s.ab(ack(700 + psn))
+			s.pKey = wire.DefaultPKey
+		}
+		s.pKey = 0x8001
+		s.silent(8, nil)
+	}, []string{"PKEY"}, nil},
+	{"both ends are limited members of a partition", func(s *script) {
+		s.pKey = 0x7fff
+		s.silent(8, func() { s.ab(send(5000)); s.ba(send(700)) })
+	}, []string{"PKEY"}, nil},
+	{"another queue pair of the host has another P_Key", func(s *script) {
+		psn := wire.PSN(900)
+		s.silent(8, func() {
+			s.ab(send(5000))
+			s.ba(send(700))
+			s.pKey = 0x8001
+			s.ba(toQP(send(psn), 0x77))
+			s.ab(toQP(ack(psn), 0x88))
+			psn++
+			s.pKey = wire.DefaultPKey
+		})
+	}, []string{"RC-SILENT"}, nil},
 	{"a router says that its link has a smaller MTU", func(s *script) {
 		s.silent(4, func() { s.ab(write(100, wire.RCRDMAWriteFirst, 4096)); s.tooLong(1500) })
 	}, []string{"MTU-ICMP"}, nil},
@@ -106,7 +135,7 @@ var silenceScripts = []conversation{
 
 // send is a SEND of 64 bytes.
 func send(psn wire.PSN) wire.Packet {
-	return wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, PSN: psn, AckReq: true, PKey: wire.DefaultPKey}, Payload: make([]byte, 64)}
+	return wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, PSN: psn, AckReq: true}, Payload: make([]byte, 64)}
 }
 
 func toQP(w wire.Packet, qpn uint32) wire.Packet {
@@ -153,6 +182,7 @@ func (s *script) putEther(from, to byte, ip []byte) int {
 
 // putV1 appends a packet of RoCE v1, whose ICRC the card is to fill in.
 func (s *script) putV1(from, to byte, src, dst netip.Addr, w wire.Packet) int {
+	w.PKey = s.pKey
 	datagram := w.AppendTo(nil)
 	b := append(ether(from, to, 0x8915), 0x60, 0, 0, 0)
 	b = append(binary.BigEndian.AppendUint16(b, uint16(len(datagram))), 0x1b, 64)
@@ -257,6 +287,30 @@ func TestTooLong(t *testing.T) {
 		r := s.report(diagnose.Options{})
 		if len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Words, tt.want) || r.Findings[0].Severity != tt.severity {
 			t.Errorf("an MTU of %d: %+v, want %q as %v", tt.mtu, r.Findings, tt.want, tt.severity)
+		}
+	}
+}
+
+// A P_Key that differs is a warning where requests are answered all the same.
+func TestPKeys(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		s := newScript()
+		s.pKey = 0x8001
+		if answered {
+			s.ab(send(0))
+		} else {
+			s.silent(4, nil)
+		}
+		s.pKey = wire.DefaultPKey
+		if answered {
+			s.ba(ack(0))
+		} else {
+			s.ba(send(700))
+		}
+		want := map[bool]diagnose.Severity{true: diagnose.Warning, false: diagnose.Error}[answered]
+		r := s.report(diagnose.Options{})
+		if len(r.Findings) != 1 || r.Findings[0].ID != "PKEY" || r.Findings[0].Severity != want || !strings.Contains(r.Findings[0].Words, "10.1.0.1 sends with P_Key 0x8001, and 10.1.0.2 with 0xffff.") {
+			t.Errorf("answered: %v: %+v, want PKEY as %v", answered, r.Findings, want)
 		}
 	}
 }

@@ -1,0 +1,70 @@
+package diagnose
+
+import "github.com/adverb-rdma/adverb/internal/wire"
+
+// compareEnds compares the two directions of a queue pair.
+func (a *Analyzer) compareEnds(f *flow) {
+	g := f.peer
+	if g == nil || f.key.src.Compare(g.key.src) > 0 || f.key.src == g.key.src && f.key.qpn > g.key.qpn {
+		return // once for both
+	}
+	if f.trafficClass>>2 != g.trafficClass>>2 && f.requests > 0 && g.requests > 0 {
+		if x := a.mark(f, dscpMix, 0); x != nil {
+			x.Words = words("DSCP %d one way and %d the other.", f.trafficClass>>2, g.trafficClass>>2)
+		}
+	}
+	if apart(f.pKey, g.pKey) && f.places[pKey] == nil && g.places[pKey] == nil && !f.isSilent() && !g.isSilent() {
+		if x := a.mark(f, pKey, 0); x != nil {
+			if f.answers+g.answers > 0 {
+				x.Severity = Warning // somebody takes them
+			}
+			x.Words = a.pKeyWords(f, g)
+		}
+	}
+	if f.maxPayload == 1024 && f.mtu() == 1024 && a.count.large > 0 {
+		a.mark(f, mtu1024, 0)
+	}
+}
+
+// apart reports whether packets with one P_Key are not taken by a queue pair that has the other.
+func apart(p, q uint16) bool {
+	const member = 0x8000
+	return p&wire.PKeyBase != q&wire.PKeyBase || p&member == 0 && q&member == 0
+}
+
+func (a *Analyzer) pKeyWords(f, g *flow) string {
+	return words("%s sends with P_Key %s, and %s with %s.", a.names.addr(f.key.src), a.names.key("%#04x", uint64(f.pKey)), a.names.addr(g.key.src), a.names.key("%#04x", uint64(g.pKey)))
+}
+
+// isSilent reports whether not one of a flow's requests was answered, though they were sent again: [Analyzer.wrongPKey]
+// judges it.
+func (f *flow) isSilent() bool { return f.answers == 0 && f.silentTries >= silentRepeats }
+
+// wrongPKey: what a silent queue pair sends has another P_Key than what its peer sends, or where that is not known all
+// that comes back from the host.
+func (a *Analyzer) wrongPKey(f *flow) bool {
+	g := f.peer
+	if g == nil && f.hosts.back != nil {
+		for _, back := range f.hosts.back.flows {
+			switch {
+			case !back.acknowledged():
+			case !apart(f.pKey, back.pKey):
+				return false
+			case g == nil:
+				g = back
+			}
+		}
+	}
+	if g == nil || !apart(f.pKey, g.pKey) {
+		return false
+	}
+	x := a.onSilence(f, pKey)
+	if g.isSilent() {
+		g.explained = true
+		g.drop(rcSilent)
+	}
+	if x != nil {
+		x.Words = a.pKeyWords(f, g) + " " + f.silenceWords()
+	}
+	return true
+}
