@@ -263,7 +263,7 @@ func (a *Analyzer) flowOf(h *hosts, p *capture.Packet, w *wire.Packet) *flow {
 		if len(a.flows) >= maxFlows {
 			a.evict(a.oldest)
 		}
-		f = &flow{key: k, kind: p.Version, hosts: h, first: p.Frame.Time, pKey: w.PKey, trafficClass: p.TrafficClass, srcPort: p.Src.Port(), service: w.Opcode.Service(),
+		f = &flow{key: k, kind: p.Version, hosts: h, first: p.Frame.Time, pKey: w.PKey, srcPort: p.Src.Port(), service: w.Opcode.Service(),
 			srcMAC: p.SrcMAC, dstMAC: p.DstMAC}
 		a.flows[k] = f
 		h.live++

@@ -46,9 +46,10 @@ type flow struct {
 	packets, requests, responses, repeats int
 	service                               wire.Service
 	pKey                                  uint16
-	trafficClass                          uint8
 	srcPort                               uint16
 	srcMAC, dstMAC                        [6]byte // 0 where the capture has none
+	dscps                                 uint64  // of its requests, a bit for each
+	pcps                                  uint8   // the same, of their VLAN tags
 	maxPayload                            int     // of a request or a READ's response
 	pathMTU                               int     // that packets in the middle of a message show; 0 if none was there
 

@@ -79,6 +79,29 @@ var networkScripts = []conversation{
 		s.class = 26 << 2
 		s.ab(ack(0))
 	}, []string{"DSCP-MIX"}, nil},
+	{"two priorities in one direction", func(s *script) {
+		for psn := range wire.PSN(4) {
+			s.marked(psn, uint8(psn%2)*26<<2|ect)
+		}
+	}, []string{"DSCP-MIX"}, nil},
+	{"two VLAN priorities", func(s *script) {
+		s.tagged(1, 2, 3, s.bytes(s.a, s.b, toQP(send(0), qpB)))
+		s.tagged(2, 1, 0, s.bytes(s.b, s.a, toQP(ack(0), qpA)))
+		s.tagged(2, 1, 0, s.bytes(s.b, s.a, toQP(send(0), qpA)))
+		s.tagged(1, 2, 3, s.bytes(s.a, s.b, toQP(ack(0), qpB)))
+	}, []string{"DSCP-MIX"}, nil},
+	{"a host's capture without the tags of what comes in", func(s *script) {
+		s.tagged(1, 2, 3, s.bytes(s.a, s.b, toQP(send(0), qpB)))
+		s.putEther(2, 1, s.bytes(s.b, s.a, toQP(ack(0), qpA)))
+		s.putEther(2, 1, s.bytes(s.b, s.a, toQP(send(0), qpA)))
+		s.tagged(1, 2, 3, s.bytes(s.a, s.b, toQP(ack(0), qpB)))
+	}, nil, nil},
+	{"another program with another priority uses the number again", func(s *script) {
+		s.class = 26 << 2
+		s.good(0, 5)
+		s.class = 0
+		s.good(500000, 5)
+	}, nil, nil},
 }
 
 // pause sends a pause frame of priority 3.
@@ -87,6 +110,13 @@ func (s *script) pause(quanta uint16) {
 	b = append(b, make([]byte, 16)...)
 	b[18+2*3], b[19+2*3] = byte(quanta>>8), byte(quanta)
 	n := s.put(b, 0)
+	s.frames[n-1].Link = capture.LinkEthernet
+}
+
+// tagged appends an IP packet in an Ethernet frame of VLAN 5, with a priority.
+func (s *script) tagged(from, to byte, pcp uint8, ip []byte) {
+	b := append(ether(from, to, 0x8100), pcp<<5, 5, 0x08, 0)
+	n := s.put(append(b, ip...), 0)
 	s.frames[n-1].Link = capture.LinkEthernet
 }
 

@@ -94,6 +94,7 @@ func (a *Analyzer) finish(f *flow) {
 			}
 		}
 	}
+	a.mixedPriorities(f)
 	a.compareEnds(f)
 }
 

@@ -40,7 +40,6 @@ func (a *Analyzer) reliable(f *flow, p *capture.Packet, w *wire.Packet) {
 func (a *Analyzer) learn(f *flow, p *capture.Packet, w *wire.Packet, n int) {
 	f.requests++
 	a.count.requests++
-	f.trafficClass = p.TrafficClass
 	f.reqFrame = p.Frame.Number
 	f.reqAckAsked = w.AckReq || w.Opcode.Flags()&(wire.FlagRead|wire.FlagAtomic|wire.FlagFlush|wire.FlagAtomicWrite) != 0
 	f.maxPayload = max(f.maxPayload, n)
@@ -73,6 +72,10 @@ func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
 	if d > jump || d < -jump || d < 0 && psn.Diff(f.una) < -longAgo && f.entry(psn) == nil { // a new use of the number
 		f.begin(psn)
 		d = 0
+	}
+	f.dscps |= 1 << (p.TrafficClass >> 2)
+	if p.Tagged {
+		f.pcps |= 1 << (p.VLAN >> 13)
 	}
 	if d > 0 && f.loose {
 		f.nxt, d = psn, 0
@@ -125,7 +128,7 @@ func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
 func (f *flow) begin(psn wire.PSN) {
 	f.started, f.loose = true, false
 	f.nxt, f.una, f.prev = psn, psn, psn.Add(-1)
-	f.gaps, f.cause, f.openReads = f.gaps[:0], byNothing, 0
+	f.gaps, f.cause, f.openReads, f.dscps, f.pcps = f.gaps[:0], byNothing, 0, 0, 0
 	f.nakFrame, f.rnrFrame, f.sackFrame, f.rnrLast, f.nakked = 0, 0, 0, false, false
 	clear(f.ring)
 }
