@@ -230,6 +230,32 @@ func TestIWARPBothEnds(t *testing.T) {
 	}
 }
 
+// A capture that lacks a segment at one end shows no loss: TCP has sent it again, or the capture has lost it.
+func TestIWARPHole(t *testing.T) {
+	send := func(msn uint32) []byte {
+		return fpdu(iwarp.Header{Last: true, Op: iwarp.Send, MSN: msn}, make([]byte, 6))
+	}
+	capture := func(late time.Duration, lacks uint32) *tape {
+		c := newTCPTape(tcpA, tcpB)
+		for msn := uint32(1); msn <= 3; msn++ {
+			if msn != lacks {
+				c.segment(late+time.Duration(msn)*us, tcpA, c.sent[tcpA], send(msn))
+			}
+			c.sent[tcpA] += uint32(len(send(msn)))
+		}
+		c.stream(late+20*us, tcpB, send(1)) // acknowledges all
+		return c.tape
+	}
+	const a, b = "TCP 40000→7471", "TCP 7471→40000"
+	l := draw(t, ladder.Options{}, capture(0, 0), capture(5*us, 2))
+	checkRows(t, l, "1 A>B Send, "+a+", 6 bytes, MSN 1", "2 A>B Send, "+a+", 6 bytes, MSN 2", "3 A>B Send, "+a+", 6 bytes, MSN 3", "4 B>A Send, "+b+", 6 bytes, MSN 1")
+	if took := l.Rows[1].Took; took != -1 || l.Rows[1].Fate != ladder.Unknown {
+		t.Errorf("the one that is not at the other end took %v, fate %d; want -1 and %d", took, l.Rows[1].Fate, ladder.Unknown)
+	}
+	checkRows(t, draw(t, ladder.Options{}, capture(0, 2)),
+		"1 A>B Send, "+a+", 6 bytes, MSN 1", "2 A>B Send, "+a+", 6 bytes, MSN 3 | what TCP carried before it is not in the capture", "3 B>A Send, "+b+", 6 bytes, MSN 1")
+}
+
 // A trace names the TCP connections, and a page has the words of the text, the memory by STag, and each connection as one.
 func TestIWARPForms(t *testing.T) {
 	tape := iwarpTraffic(tcpA, tcpB, 0).tape
