@@ -47,7 +47,8 @@ func (cq *CQ) Cap() int { return cq.p.Cap() }
 // If several goroutines poll, each completion goes to one of them. Poll allocates nothing.
 //
 // If a completion was lost for lack of room, Poll gives the completions that were saved and after
-// them the error ErrCQOverrun, on devices with [GuaranteeOverrunStatus].
+// them the error ErrCQOverrun, on devices with [GuaranteeOverrunStatus]. If a device of the kernel has
+// failed or was taken away, Poll and Wait give the completions that came before, and after them EIO.
 func (cq *CQ) Poll(wcs []WC) (n int, err error) {
 	n, err = cq.p.Poll(wcs)
 	if err != nil {
@@ -89,6 +90,9 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (n int, err error) {
 	}()
 	for {
 		if err := cq.p.Arm(false); err != nil {
+			if n, _ = cq.Poll(wcs); n > 0 {
+				return n, nil // it came before the failure
+			}
 			return 0, wrap("wait for", cq.name, err)
 		}
 		if n, err = cq.Poll(wcs); n > 0 || err != nil {

@@ -93,6 +93,9 @@ func (c *cq) Poll(wcs []verbs.WC) (n int, err error) {
 			break
 		}
 	}
+	if n == 0 {
+		return 0, c.d.usable() // completions that came before come first
+	}
 	return n, nil
 }
 
@@ -158,6 +161,9 @@ func (c *cq) Arm(solicitedOnly bool) error {
 	if c.closed {
 		return verbs.ErrClosed
 	}
+	if err := c.d.usable(); err != nil {
+		return err
+	}
 	return fault(c.poller.Arm(solicitedOnly))
 }
 
@@ -173,7 +179,7 @@ func (c *cq) Close() error {
 	c.d.cqs.remove(c.r) // before C may give the address to another
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.d.lib.DestroyCQ(c.r); err != nil {
+	if err := c.d.destroyed(c.d.lib.DestroyCQ(c.r)); err != nil {
 		c.d.cqs.put(c.r, c)
 		return fault(err)
 	}

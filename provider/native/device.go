@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -41,6 +42,9 @@ type device struct {
 	mrs  table[uint32, *mr] // by L_Key
 
 	targets targets
+
+	gone atomic.Pointer[goneError] // why the device works no more
+	left leftMemory
 }
 
 // open opens a device, whose file is in the directory nodes.
@@ -67,7 +71,11 @@ func (d *device) Close() error {
 	if err := d.feed.close(); err != nil {
 		return fault(err)
 	}
-	return fault(d.lib.Close(d.c))
+	if err := d.lib.Close(d.c); err != nil {
+		return fault(err)
+	}
+	d.left.free()
+	return nil
 }
 
 // Info implements verbs.ProviderDevice.

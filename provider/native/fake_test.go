@@ -35,6 +35,9 @@ type fakeLibrary struct {
 
 	lacks func(ops uint64) // the driver lacks these operations of QPs
 
+	gone func(fatal, atEnd bool) // the devices go: with the event, and with an end of all events and calls; neither: they are back
+	mute func(on bool)           // completion channels have descriptors that are never read, and in error once the device is gone
+
 	disturb func() int32 // acts in a process as libraries of C do; 0 says that all went well
 }
 
@@ -68,6 +71,8 @@ var buildFake = sync.OnceValues(func() (*fakeLibrary, error) {
 	purego.RegisterLibFunc(&f.nth, h, "fake_fail_nth")
 	purego.RegisterLibFunc(&f.live, h, "fake_live")
 	purego.RegisterLibFunc(&f.lacks, h, "fake_lacks")
+	purego.RegisterLibFunc(&f.gone, h, "fake_gone")
+	purego.RegisterLibFunc(&f.mute, h, "fake_mute")
 	purego.RegisterLibFunc(&f.disturb, h, "fake_disturb")
 	return f, nil
 })

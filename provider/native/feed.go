@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +22,7 @@ type feed struct {
 	channel ibv.Ref[ibv.CompChannel]
 	files   [2]*os.File
 	wait    sync.WaitGroup
+	closing atomic.Bool
 }
 
 func (d *device) newFeed() (*feed, error) {
@@ -43,7 +45,8 @@ func (d *device) newFeed() (*feed, error) {
 	return f, nil
 }
 
-// watch has drain called whenever a descriptor may be read. Its errors say that nothing is left: EAGAIN, or the end.
+// watch has drain called whenever a descriptor may be read. Its errors say that nothing is left: EAGAIN, or the end. An end
+// before close is that of the device: the kernel has no more events of it, and says EIO.
 func (f *feed) watch(fd int, drain func() error) (*os.File, error) {
 	if err := syscall.SetNonblock(fd, true); err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
@@ -59,15 +62,27 @@ func (f *feed) watch(fd int, drain func() error) (*os.File, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	f.wait.Go(func() {
-		_ = conn.Read(func(uintptr) bool { // which ends when the file is closed
-			return !errors.Is(drain(), syscall.EAGAIN)
+		var end error
+		err := conn.Read(func(uintptr) bool { // which ends when the file is closed
+			end = drain()
+			return !errors.Is(end, syscall.EAGAIN)
 		})
+		if f.closing.Load() {
+			return
+		}
+		if err != nil { // the descriptor is in error, which the poller does not wait for; the call knows why
+			if end = drain(); errors.Is(end, syscall.EAGAIN) {
+				end = err
+			}
+		}
+		f.d.fail(end)
 	})
 	return file, nil
 }
 
 // close ends the goroutines, and then the channel, unless they have ended before.
 func (f *feed) close() error {
+	f.closing.Store(true)
 	for _, file := range f.files {
 		if file != nil {
 			_ = file.Close() // it was opened for reading alone
@@ -78,7 +93,10 @@ func (f *feed) close() error {
 		return nil
 	}
 	if err := f.d.lib.DestroyCompChannel(f.channel); err != nil {
-		return err
+		if f.d.usable() == nil {
+			return err
+		}
+		_ = syscall.Close(int(f.channel.P().FD)) // libibverbs keeps the channel of CQs that it could not destroy
 	}
 	f.channel = ibv.Ref[ibv.CompChannel]{}
 	return nil
@@ -117,7 +135,10 @@ func (d *device) happened(e ibv.Event) {
 		if q.happened(ev.Type) {
 			return // somebody has asked for it otherwise
 		}
-	case verbs.EventDeviceFatal, verbs.EventWQFatal:
+	case verbs.EventDeviceFatal:
+		d.fail(errFatal)
+		return
+	case verbs.EventWQFatal:
 	default:
 		ev.Port = e.Port()
 	}

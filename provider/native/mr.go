@@ -250,6 +250,10 @@ func (m *mr) Close() error {
 	key := m.r.P().LKey
 	m.d.mrs.remove(key)
 	if err := m.d.lib.DeregMR(m.r); err != nil {
+		if m.d.usable() != nil {
+			m.d.left.add(m.mem)
+			return nil
+		}
 		m.d.mrs.put(key, m)
 		if errors.Is(err, syscall.EINVAL) { // some providers say that of a region with windows
 			return verbs.Errorf(verbs.ErrBusy, "%w: is a window bound to it?", err)

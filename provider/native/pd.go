@@ -16,7 +16,7 @@ type pd struct {
 }
 
 // Close implements verbs.ProviderPD.
-func (p *pd) Close() error { return fault(p.d.lib.DeallocPD(p.r)) }
+func (p *pd) Close() error { return fault(p.d.destroyed(p.d.lib.DeallocPD(p.r))) }
 
 // ah is an address handle.
 type ah struct {
@@ -38,7 +38,7 @@ func (p *pd) CreateAH(a verbs.AHAttr) (verbs.ProviderAH, error) {
 }
 
 // Close implements verbs.ProviderAH.
-func (a *ah) Close() error { return fault(a.d.lib.DestroyAH(a.r)) }
+func (a *ah) Close() error { return fault(a.d.destroyed(a.d.lib.DestroyAH(a.r))) }
 
 // pathOf is a path as C has it, from a port of the device.
 func pathOf(a *verbs.AHAttr, port int) (ibv.AHAttr, error) {
@@ -98,7 +98,7 @@ func (m *mw) bound(k verbs.RKey) {
 }
 
 // Close implements verbs.ProviderMW.
-func (m *mw) Close() error { return fault(m.d.lib.DeallocMW(m.r)) }
+func (m *mw) Close() error { return fault(m.d.destroyed(m.d.lib.DeallocMW(m.r))) }
 
 // bindInfo is the memory of a bind as C has it.
 func bindInfo(b *verbs.MWBind) ibv.MWBindInfo {

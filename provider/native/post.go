@@ -36,6 +36,9 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (done int, err error) {
 	if q.sq.closed {
 		return 0, verbs.ErrClosed
 	}
+	if err := q.d.usable(); err != nil {
+		return 0, err
+	}
 	if s := q.known(); s < verbs.QPStateRTS && len(wrs) > 0 {
 		return 0, verbs.Errorf(verbs.ErrState, "the QP is in %v: a QP sends from RTS on", s)
 	}

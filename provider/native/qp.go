@@ -223,6 +223,9 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	if s := q.known(); s == verbs.QPStateReset && len(wrs) > 0 {
 		return 0, verbs.Errorf(verbs.ErrState, "the QP is in %v: it takes receives from INIT on", s)
 	}
+	if err := q.d.usable(); err != nil {
+		return 0, err
+	}
 	n, err := q.rq.post(wrs)
 	if n > 0 && q.d.quirks.flushLate && q.known() == verbs.QPStateErr {
 		// It may have failed since: a flush that is not needed does no harm.
@@ -273,7 +276,7 @@ func (q *qp) Close() error {
 	q.rq.mu.Lock()
 	defer q.rq.mu.Unlock()
 	q.keepCompletions()
-	if err := d.lib.DestroyQP(q.r); err != nil {
+	if err := d.destroyed(d.lib.DestroyQP(q.r)); err != nil {
 		d.qps.put(q.r, q)
 		return fault(err)
 	}

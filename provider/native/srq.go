@@ -62,6 +62,9 @@ func (s *srq) Modify(a verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 
 // PostRecv implements verbs.ProviderSRQ.
 func (s *srq) PostRecv(wrs []verbs.RecvWR) (int, error) {
+	if err := s.d.usable(); err != nil {
+		return 0, err
+	}
 	for i := range wrs {
 		if len(wrs[i].SGList) > s.sges {
 			n, err := s.rq.post(wrs[:i])
@@ -82,7 +85,7 @@ func (s *srq) Close() error {
 	if s.cq != nil {
 		s.cq.keep() // what drivers would drop
 	}
-	if err := s.d.lib.DestroySRQ(s.r); err != nil {
+	if err := s.d.destroyed(s.d.lib.DestroySRQ(s.r)); err != nil {
 		s.d.srqs.put(s.r, s)
 		return fault(err)
 	}

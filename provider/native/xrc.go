@@ -61,7 +61,7 @@ func (d *device) OpenXRCD(a verbs.XRCDAttr) (verbs.ProviderXRCD, error) {
 }
 
 // Close implements verbs.ProviderXRCD.
-func (x *xrcd) Close() error { return fault(x.d.lib.CloseXRCD(x.r)) }
+func (x *xrcd) Close() error { return fault(x.d.destroyed(x.d.lib.CloseXRCD(x.r))) }
 
 // CreateSRQ implements verbs.ProviderXRCD.
 func (x *xrcd) CreateSRQ(in verbs.ProviderPD, c verbs.ProviderCQ, a verbs.SRQAttr, user *verbs.SRQ) (verbs.ProviderSRQ, verbs.SRQN, error) {

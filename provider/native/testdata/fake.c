@@ -22,7 +22,7 @@ enum { RESET, INIT, RTR, RTS, SQD, SQE, ERR };
 enum { RC = 2, UC, UD, XRC_SEND = 9, XRC_RECV };
 enum { WRITE, WRITE_IMM, SEND, SEND_IMM, READ, CMP_SWAP, FETCH_ADD, LOCAL_INV, BIND, SEND_INV, PLACE = 14, ATOMIC_WRITE };
 enum { A_LOCAL_WRITE = 1, A_WRITE = 2, A_READ = 4, A_ATOMIC = 8, A_BIND = 16, A_ZERO = 32, A_FLUSH_GLOBAL = 256 };
-enum { EV_CQ_ERR, EV_QP_FATAL, EV_QP_REQ_ERR, EV_QP_ACCESS, EV_COMM_EST, EV_SQ_DRAINED, EV_SRQ_LIMIT = 15, EV_LAST_WQE = 16 };
+enum { EV_CQ_ERR, EV_QP_FATAL, EV_QP_REQ_ERR, EV_QP_ACCESS, EV_COMM_EST, EV_SQ_DRAINED, EV_DEVICE_FATAL = 8, EV_SRQ_LIMIT = 15, EV_LAST_WQE = 16 };
 enum { CAP_XRC = 1 << 20, OPS = 0x1bff, OP_PLACE = 1 << 11, OP_ATOMIC_WRITE = 1 << 12 };
 enum { F_SIGNALED = 2, F_SOLICITED = 4, F_INLINE = 8 };
 enum { VECTORS = 4, MAX_SGE = 16, MAX_WR = 1024, MAX_INLINE = 512, KEYS = 1 << 14, QPS = 1 << 14, GROUPS = 8, SRQS = 1 << 10, FIRST_SRQN = 0x100, FIRST_QPN = 0x40, MCAST_QPN = 0xffffff };
@@ -110,12 +110,27 @@ int fake_disturb(void) {
 	return failed;
 }
 
+/* The devices are gone: of their calls those that ask the kernel fail, and events are at an end. */
+static int gone;
+
 static int failing(const char *call) {
+	if (gone && strncmp(call, "ibv_post", 8) && strcmp(call, "ibv_wr_complete") && strcmp(call, "ibv_close_device") &&
+		strcmp(call, "ibv_destroy_comp_channel")) return EIO;
 	if (fail_nth && !--fail_nth) return fail_errno;
 	if (strcmp(fail_call, call)) return 0;
 	fail_call[0] = 0;
 	return fail_errno;
 }
+
+/* What a call says where there is no event. The calls come when they come, so fake_fail_nth does not count them. */
+static int no_event(const char *call) {
+	int nth = fail_nth;
+	fail_nth = 0;
+	int e = failing(call);
+	fail_nth = nth;
+	return e ? e : EAGAIN;
+}
+
 #define FAIL_NULL(call) { int fe = failing(call); if (fe) { UNLOCK; errno = fe; return NULL; } }
 #define FAIL_INT(call) { int fe = failing(call); if (fe) { UNLOCK; return fe; } }
 
@@ -123,8 +138,9 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *, int, void *, struct ibv_comp_
 int ibv_query_device(struct ibv_context *, struct ibv_device_attr *);
 
 struct node { struct node *next; void *cq; struct ibv_async_event ev; };
-struct ctx { struct verbs_context v; struct node *events; int quick; };
-struct channel { struct ibv_comp_channel c; struct node *events; };
+struct channel { struct ibv_comp_channel c; struct node *events; int reader; };
+struct ctx { struct verbs_context v; struct node *events; int quick; struct channel *channel; struct ctx *next; };
+static struct ctx *contexts;
 struct cqe { struct ibv_wc wc; struct qp *qp; struct srq *srq; int sends, recvs; uint64_t ticks, ns; };
 struct cq {
 	union {
@@ -650,7 +666,7 @@ static int execute(struct qp *q, struct swr *w, uint64_t *bytes) {
 }
 
 static void run(struct qp *q) {
-	if (q->running) return;
+	if (q->running || gone) return;
 	q->running = 1;
 	while (q->scount && q->qp.state == RTS) {
 		uint64_t bytes;
@@ -1001,6 +1017,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *d) {
 		x->v.get_srq_num = get_srq_num, x->v.create_srq_ex = create_srq_ex;
 		x->v.open_xrcd = open_xrcd, x->v.close_xrcd = close_xrcd;
 	}
+	x->next = contexts, contexts = x;
 	c->abi_compat = (void *)UINTPTR_MAX;
 	c->ops.alloc_mw = alloc_mw;
 	c->ops.bind_mw = bind_mw;
@@ -1019,6 +1036,13 @@ int ibv_close_device(struct ibv_context *c) {
 	struct ctx *x = (void *)((char *)c - offsetof(struct ctx, v.context));
 	LOCK;
 	FAIL_INT("ibv_close_device");
+	struct ctx **at = &contexts;
+	while (*at != x) at = &(*at)->next;
+	*at = x->next;
+	for (int i = 0; i < QPS; i++) /* the kernel destroys what is left */
+		if (qps[i] && qps[i]->qp.context == c) qps[i] = NULL;
+	for (int i = 0; i < KEYS; i++)
+		if ((keys[i].mr && keys[i].mr->mr.context == c) || (keys[i].mw && keys[i].mw->mw.context == c)) keys[i].mr = NULL, keys[i].mw = NULL;
 	close(c->async_fd);
 	while (x->events) {
 		struct node *n = x->events;
@@ -1154,12 +1178,47 @@ int ibv_rereg_mr(struct ibv_mr *ibm, int flags, struct ibv_pd *pd, void *addr, s
 	return 0;
 }
 
+/* Channels whose descriptor never may be read, and is in error once the device is gone, as those of later kernels are: the end of
+ * a full pipe that is for writing. */
+static int mute;
+
+static int full_pipe(int *reader) {
+	int ends[2];
+	char page[4096] = {0};
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK)) abort();
+	while (write(ends[1], page, sizeof page) > 0) {
+	}
+	*reader = ends[0];
+	return ends[1];
+}
+
+void fake_mute(int on) {
+	LOCK;
+	mute = on;
+	UNLOCK;
+}
+
+/* The devices go: fatal raises their event, and at_end ends all events and the calls. fake_gone(0, 0) lets devices be opened anew. */
+void fake_gone(int fatal, int at_end) {
+	LOCK;
+	gone = at_end;
+	for (struct ctx *x = contexts; x; x = x->next) {
+		if (fatal) async_event(&x->v.context, EV_DEVICE_FATAL, NULL);
+		if (!at_end) continue;
+		ring_bell(x->v.context.async_fd);
+		if (x->channel && x->channel->reader) close(x->channel->reader), x->channel->reader = 0;
+		else if (x->channel) ring_bell(x->channel->c.fd);
+	}
+	UNLOCK;
+}
+
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c) {
 	LOCK;
 	FAIL_NULL("ibv_create_comp_channel");
 	struct channel *ch = calloc(1, sizeof *ch);
 	ch->c.context = c;
-	ch->c.fd = eventfd(0, EFD_CLOEXEC);
+	ch->c.fd = mute ? full_pipe(&ch->reader) : eventfd(0, EFD_CLOEXEC);
+	((struct ctx *)((char *)c - offsetof(struct ctx, v.context)))->channel = ch;
 	live++;
 	UNLOCK;
 	return &ch->c;
@@ -1173,6 +1232,8 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *c) {
 		return EBUSY;
 	}
 	close(c->fd);
+	if (((struct channel *)c)->reader) close(((struct channel *)c)->reader);
+	((struct ctx *)((char *)c->context - offsetof(struct ctx, v.context)))->channel = NULL;
 	free(c);
 	live--;
 	UNLOCK;
@@ -1236,9 +1297,10 @@ int ibv_get_cq_event(struct ibv_comp_channel *ibch, struct ibv_cq **cq, void **u
 	struct channel *ch = (struct channel *)ibch;
 	struct node n;
 	LOCK;
-	if (!take(&ch->events, ch->c.fd, &n)) {
+	int e = no_event("ibv_get_cq_event");
+	if (e != EAGAIN || !take(&ch->events, ch->c.fd, &n)) {
 		UNLOCK;
-		errno = EAGAIN;
+		errno = e;
 		return -1;
 	}
 	struct cq *c = n.cq;
@@ -1256,7 +1318,9 @@ void ibv_ack_cq_events(struct ibv_cq *c, unsigned n) {
 }
 
 static int *async_count(struct ibv_async_event *e) {
+	static int of_devices;
 	switch (e->event_type) {
+	case EV_DEVICE_FATAL: return &of_devices;
 	case EV_CQ_ERR: return &((struct cq *)e->element.cq)->async;
 	case EV_SRQ_LIMIT: return &((struct srq *)e->element.srq)->async;
 	default: return &((struct qp *)e->element.qp)->async; /* of a handle, if it is a target's */
@@ -1267,9 +1331,9 @@ int ibv_get_async_event(struct ibv_context *c, struct ibv_async_event *e) {
 	struct ctx *x = (void *)((char *)c - offsetof(struct ctx, v.context));
 	struct node n;
 	LOCK;
-	if (!take(&x->events, c->async_fd, &n)) {
+	if (!take(&x->events, c->async_fd, &n)) { /* which comes to its end behind what was raised before */
+		errno = no_event("ibv_get_async_event");
 		UNLOCK;
-		errno = EAGAIN;
 		return -1;
 	}
 	*e = n.ev;
