@@ -31,6 +31,8 @@ var cardMutants = []mutant{
 		"return e.SRQ == s.user })", "return false })", "./provider/native", "TestNoEventOfClosed"},
 	{"who asked for the first message hears of each", native + "qp.go",
 		"			go f()\n			return true\n", "			go f()\n			go f()\n			return true\n", "./provider/native", "TestCommEst"},
+	{"inline data of the program are not copied", native + "post.go",
+		"		return copy(room, w.InlineData), nil\n", "		return len(w.InlineData), nil\n", "./provider/native", "TestGrowingStacks"},
 	{"errno of a call is not read", ibv + "call.go",
 		"*f = frame{fn: fn.at, errnoAt: errnoLocation}", "*f = frame{fn: fn.at}", "./provider/native", "TestErrors"},
 	{"a list is posted with what an earlier one had behind its end", ibv + "queue.go",

@@ -3,6 +3,7 @@
 package native
 
 import (
+	"bytes"
 	"runtime"
 	"sync"
 	"testing"
@@ -24,13 +25,11 @@ func deep(n int, f func()) byte {
 	return room[0] + room[n%len(room)]
 }
 
-// TestGrowingStacks: memory that calls hand to C lies outside stacks, which grow, shrink and move while the calls go on.
+// TestGrowingStacks: memory that calls hand to C lies outside stacks, which grow, shrink and move while the calls go on. The
+// methods are called without interfaces between, through which the compiler would move the arguments to the heap.
 func TestGrowingStacks(t *testing.T) {
 	const goroutines, rounds = 8, 10
-	p := newPair(t, fake(t), fakeName)
-	want, _, err := p.a.Query()
-	check(t, err)
-	port := must(p.dev.QueryPort(ibPort))(t)
+	f := fake(t)
 	stop := make(chan struct{})
 	var collector, wg sync.WaitGroup
 	collector.Go(func() {
@@ -44,6 +43,11 @@ func TestGrowingStacks(t *testing.T) {
 		}
 	})
 	for g := range goroutines {
+		p := newPair(t, f, fakeName)
+		want, _, err := p.a.Query()
+		check(t, err)
+		port := must(p.dev.QueryPort(ibPort))(t)
+		path := verbs.AHAttr{DGID: must(p.dev.GID(rocePort, rocev2))(t).GID, SGIDIndex: rocev2, Port: rocePort}
 		wg.Go(func() {
 			for i := range rounds {
 				deep((g*rounds+i*37)%400, func() {
@@ -53,12 +57,10 @@ func TestGrowingStacks(t *testing.T) {
 					if got, err := p.dev.QueryPort(ibPort); err != nil || got != port {
 						t.Errorf("the port: %+v, %v, want %+v", got, err, port)
 					}
-					var wrs [1]verbs.SendWR
-					wrs[0] = p.write(uint64(i))
-					wrs[0].Flags = 0
-					if _, err := p.b.PostSend(wrs[:0]); err != nil {
-						t.Error(err)
+					if h, err := p.pd.CreateAH(path); err != nil || h.Close() != nil {
+						t.Errorf("an address handle: %v", err)
 					}
+					p.exchange(t, byte(g*rounds+i))
 				})
 			}
 		})
@@ -66,6 +68,47 @@ func TestGrowingStacks(t *testing.T) {
 	wg.Wait()
 	close(stop)
 	collector.Wait()
+}
+
+// exchange sends bytes made of a seed from a to b: one message out of the program's memory, inline, and one out of the region.
+func (p *pair) exchange(t *testing.T, seed byte) {
+	const inlineAt, sentFrom, receivedAt = 1 << 11, 0, 1 << 10
+	var data [48]byte
+	for i := range data {
+		data[i] = seed + byte(i)
+		p.mr.Bytes()[sentFrom+i] = seed ^ byte(i)
+	}
+	into := [1]verbs.SGE{p.mr.SGE(receivedAt, len(data))}
+	recv := [1]verbs.RecvWR{{ID: 1, SGList: into[:]}}
+	if n, err := p.b.Provider().(*qp).PostRecv(recv[:]); n != 1 || err != nil {
+		t.Errorf("%d receives are posted: %v", n, err)
+	}
+	from := [2]verbs.SGE{p.mr.SGE(sentFrom, 16), p.mr.SGE(sentFrom+16, len(data)-16)}
+	send := [2]verbs.SendWR{
+		{ID: 2, Op: verbs.OpRDMAWrite, Flags: verbs.SendInline | verbs.SendSignaled, InlineData: data[:], Remote: p.mr.Remote(inlineAt)},
+		{ID: 3, Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: from[:]},
+	}
+	if n, err := p.a.Provider().(*qp).PostSend(send[:]); n != 2 || err != nil {
+		t.Errorf("%d sends are posted: %v", n, err)
+	}
+	var wcs [4]verbs.WC
+	n, err := p.cq.Provider().(*cq).Poll(wcs[:])
+	ids := uint64(0)
+	for i := range n {
+		if wcs[i].Status != verbs.WCSuccess {
+			t.Errorf("completion %+v", wcs[i])
+		}
+		ids |= 1 << wcs[i].ID
+	}
+	if n != 3 || ids != 1<<1|1<<2|1<<3 || err != nil {
+		t.Errorf("%d completions, with IDs %b: %v", n, ids, err)
+	}
+	if got := p.mr.Bytes()[inlineAt:][:len(data)]; !bytes.Equal(got, data[:]) {
+		t.Errorf("the inline data arrive as %x, want %x", got, data)
+	}
+	if got, want := p.mr.Bytes()[receivedAt:][:len(data)], p.mr.Bytes()[sentFrom:][:len(data)]; !bytes.Equal(got, want) {
+		t.Errorf("the message arrives as %x, want %x", got, want)
+	}
 }
 
 // TestLibraryDisturbs: a library that starts threads and a child and handles a signal does no harm to calls that go on.
