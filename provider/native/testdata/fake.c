@@ -138,7 +138,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *, int, void *, struct ibv_comp_
 int ibv_query_device(struct ibv_context *, struct ibv_device_attr *);
 
 struct node { struct node *next; void *cq; struct ibv_async_event ev; };
-struct channel { struct ibv_comp_channel c; struct node *events; int reader; };
+struct channel { struct ibv_comp_channel c; struct node *events; int reader, late; };
 struct ctx { struct verbs_context v; struct node *events; int quick; struct channel *channel; struct ctx *next; };
 static struct ctx *contexts;
 struct cqe { struct ibv_wc wc; struct qp *qp; struct srq *srq; int sends, recvs; uint64_t ticks, ns; };
@@ -1205,9 +1205,12 @@ void fake_gone(int fatal, int at_end) {
 	for (struct ctx *x = contexts; x; x = x->next) {
 		if (fatal) async_event(&x->v.context, EV_DEVICE_FATAL, NULL);
 		if (!at_end) continue;
+		if (x->channel && x->channel->reader) { /* that alone is to tell of the end */
+			close(x->channel->reader), x->channel->reader = 0, x->channel->late = 1;
+			continue;
+		}
+		if (x->channel) ring_bell(x->channel->c.fd);
 		ring_bell(x->v.context.async_fd);
-		if (x->channel && x->channel->reader) close(x->channel->reader), x->channel->reader = 0;
-		else if (x->channel) ring_bell(x->channel->c.fd);
 	}
 	UNLOCK;
 }
@@ -1298,6 +1301,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *ibch, struct ibv_cq **cq, void **u
 	struct node n;
 	LOCK;
 	int e = no_event("ibv_get_cq_event");
+	if (ch->late) ch->late = 0, e = EAGAIN; /* the call was under way as the descriptor came to be in error */
 	if (e != EAGAIN || !take(&ch->events, ch->c.fd, &n)) {
 		UNLOCK;
 		errno = e;
