@@ -141,6 +141,69 @@ func TestRoCEv1CM(t *testing.T) {
 	}
 }
 
+// TestRoCEv1Group: a group that is joined by its IPv4 address has the GID that Linux's connection manager gives it on RoCEv1, by
+// which the datagrams come.
+func TestRoCEv1Group(t *testing.T) {
+	for config, want := range map[*rdmatest.Config]string{{RoCEv1: true}: "ff0e::ffff:ef01:203", {}: "239.1.2.3"} {
+		net := rdmatest.New(t, *config)
+		group := netip.MustParseAddr("239.1.2.3")
+		var to rdmacm.UDParam
+		var ids [2]*rdmacm.ID
+		var bufs [2]*verbs.MR
+		for i := range ids {
+			dev := net.Device()
+			ch := rdmacm.NewEventChannel(dev)
+			id, err := rdmacm.NewID(ch, rdmacm.PortSpaceUDP)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer id.Close()
+			must := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			must(id.BindAddr(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 0)))
+			must(id.CreateQP(nil, verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+			bufs[i], err = id.PD().AllocMR(256, verbs.AccessLocalWrite)
+			must(err)
+			defer bufs[i].Close()
+			_, err = id.QP().PostRecv([]verbs.RecvWR{{SGList: []verbs.SGE{bufs[i].SGE(128, 128)}}})
+			must(err)
+			must(id.JoinMulticast(group))
+			ev, err := ch.Next(t.Context())
+			must(err)
+			if ev.Type != rdmacm.EventMulticastJoin || ev.UD.AH.DGID != verbs.GIDFromAddr(netip.MustParseAddr(want)) {
+				t.Fatalf("event %v, %v, of %v; want one of %s", ev.Type, ev.Err, ev.UD.AH.DGID, want)
+			}
+			ids[i], to = id, ev.UD
+		}
+		sender := ids[1]
+		ah, err := sender.PD().CreateAH(to.AH)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ah.Close()
+		n := copy(bufs[1].Bytes(), "to all")
+		if _, err = sender.QP().PostSend([]verbs.SendWR{{Op: verbs.OpSend, SGList: []verbs.SGE{bufs[1].SGE(0, n)}, AH: ah, RemoteQPN: to.QPN, RemoteQKey: to.QKey}}); err != nil {
+			t.Fatal(err)
+		}
+		for i, id := range ids {
+			var wc [1]verbs.WC
+			if _, err := id.QP().RecvCQ().Wait(t.Context(), wc[:]); err != nil {
+				t.Fatal(err)
+			}
+			if got := string(bufs[i].Bytes()[128+40:][:n]); wc[0].Status != verbs.WCSuccess || got != "to all" {
+				t.Errorf("%s: member %d has received %v, %q", want, i, wc[0].Status, got)
+			}
+			if err := id.LeaveMulticast(group); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // TestRoCEv1Faults: faults hit RoCEv1's packets.
 func TestRoCEv1Faults(t *testing.T) {
 	net := rdmatest.New(t, rdmatest.Config{RoCEv1: true, Loss: 0.05, Corrupt: 0.02, Duplicate: 0.05, Reorder: 0.05})

@@ -267,7 +267,8 @@ func (c *ibConn) Close() {
 	})
 }
 
-// Join implements Conn. RoCE derives all of it from the group's address, and the device joins when a QP is attached. On
+// Join implements Conn. RoCE derives all of it from the group's address, and the device joins when a QP is attached.
+// RoCEv1 has other GIDs for groups of IPv4, and cards wait for datagrams to these alone. On
 // InfiniBand subnet administration gives the group a LID.
 func (c *ibConn) Join(group netip.Addr, tos uint8) (*Datagram, error) {
 	lid, err := ibJoin(c.c.dev, group)
@@ -276,6 +277,9 @@ func (c *ibConn) Join(group netip.Addr, tos uint8) (*Datagram, error) {
 	}
 	c.c.mu.Lock()
 	defer c.c.mu.Unlock()
+	if c.v1 {
+		group = link.GroupV1(group)
+	}
 	attr := ahAttr(group, c.sgid, tos)
 	attr.DLID = lid
 	return &Datagram{AH: attr, QPN: multicastQPN, QKey: UDQKey}, nil

@@ -342,6 +342,28 @@ func TestKernelGroupLID(t *testing.T) {
 	}
 }
 
+// TestKernelGroupV1: a kernel whose device speaks RoCEv1 names a group of IPv4 by another GID, and its answer finds who has
+// joined.
+func TestKernelGroupV1(t *testing.T) {
+	ks := newKernels(t)
+	card, _ := ks.device(t, rdmatest.New(t, rdmatest.RoCEv1()))
+	ch := rdmacm.NewEventChannel(card)
+	id, err := rdmacm.NewID(ch, rdmacm.PortSpaceUDP)
+	must(t, err)
+	defer id.Close()
+	must(t, id.BindAddr(netip.AddrPortFrom(addrOf(t, card), 0)))
+	group := netip.MustParseAddr("239.1.2.3")
+	must(t, id.JoinMulticast(group))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // for an event that is lost
+	defer cancel()
+	ev, err := ch.Next(ctx)
+	must(t, err)
+	if got, want := ev.UD.AH.DGID, verbs.GIDFromAddr(netip.MustParseAddr("ff0e::ffff:ef01:203")); ev.Type != rdmacm.EventMulticastJoin || got != want {
+		t.Errorf("event %v, %v, of %v; want one of %v", ev.Type, ev.Err, got, want)
+	}
+	must(t, id.LeaveMulticast(group))
+}
+
 // TestKernelUC connects UC QPs, whose requests the kernel does not tell from those of RC.
 func TestKernelUC(t *testing.T) {
 	ks := newKernels(t)

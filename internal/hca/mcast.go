@@ -62,13 +62,17 @@ func (g *groups) attach(addr netip.Addr, q *qp, lid uint16) error {
 	case gr == nil && len(g.by) >= maxMcastGrp:
 		return verbs.Errorf(verbs.ErrLimit, "QPs of the device are in %d groups (max_mcast_grp): detach from some", maxMcastGrp)
 	case gr == nil:
+		gr = &group{}
 		m, err := q.dev.joinGroup(addr, false, lid)
-		if err != nil {
+		if err == nil {
+			gr.joined = append(gr.joined, m)
+		} else if !errors.Is(err, errNoVersion) && !link.IsGroupV1(addr) {
 			return err
 		}
-		gr = &group{joined: []member{m}}
-		if m, err = q.dev.joinGroup(addr, true, lid); err == nil { // another program may have RoCEv1's address
+		if m, v1 := q.dev.joinGroup(addr, true, lid); v1 == nil { // another program may have RoCEv1's address
 			gr.joined = append(gr.joined, m)
+		} else if err != nil {
+			return err
 		}
 		if g.by == nil {
 			g.by = map[netip.Addr]*group{}
@@ -230,13 +234,16 @@ func (d *Device) joinGroup(group netip.Addr, v1 bool, lid uint16) (member, error
 	return m, err
 }
 
+// errNoVersion is the error of a group that no address of the port can join.
+var errNoVersion = verbs.Errorf(verbs.ErrNotFound, "the port has no GID of the group's IP version")
+
 // multicastEngine returns the engine that joins a group: the one of the first address of the group's
-// IP version.
+// IP version or, of RoCEv1, which has no versions, of the first address.
 func (d *Device) multicastEngine(group netip.Addr, v1 bool) (*engine, error) {
 	var first error
 	for i := range gidTableLen {
 		addr, err := d.port.addr(i)
-		if err != nil || link.IsV1(addr) != v1 || link.GIDAddr(addr).Is4() != group.Is4() {
+		if err != nil || link.IsV1(addr) != v1 || !v1 && addr.Is4() != group.Is4() {
 			continue
 		}
 		e, err := d.engine(d.shards[0], addr)
@@ -248,7 +255,7 @@ func (d *Device) multicastEngine(group netip.Addr, v1 bool) (*engine, error) {
 		}
 	}
 	if first == nil {
-		first = verbs.Errorf(verbs.ErrNotFound, "the port has no GID of the group's IP version")
+		first = errNoVersion
 	}
 	return nil, first
 }

@@ -24,6 +24,39 @@ func TestMulticastVersions(t *testing.T) {
 	}
 }
 
+// TestMulticastV1: RoCEv1 has GIDs, and no IP versions. A port that has such GIDs alone takes groups of each form, and one with
+// other GIDs besides, of which none has the group's version, too.
+func TestMulticastV1(t *testing.T) {
+	v4, v6 := link.V1(simAddr(1)), link.V1(simAddr6(1))
+	for _, addrs := range [][]netip.Addr{{v4}, {v6}, {v4, simAddr(1)}, {v6, simAddr6(1)}} {
+		for _, group := range []string{"239.1.2.3", "ff0e::ffff:ef01:203"} {
+			e := newEnd(t, openDevice(t, sim.New(sim.Config{}).Netdev("sim1", addrs...)), options{typ: verbs.QPTypeUD})
+			gid := verbs.GIDFromAddr(netip.MustParseAddr(group))
+			e.must(e.qp.AttachMcast(gid))
+			ah, err := e.pd.CreateAH(verbs.AHAttr{DGID: gid, Port: 1}) // from the GID with index 0, of RoCEv1
+			e.must(err)
+			e.must(ah.Close())
+			e.must(e.qp.DetachMcast(gid))
+		}
+	}
+	refuses := error(syscall.EADDRNOTAVAIL) // as Linux does for an IPv6 address that is new
+	d := openDevice(t, sim.New(sim.Config{}).Netdev("sim1", v4, simAddr(1), simAddr6(1)), func(l link.Link) link.Link {
+		if link.IsV1(l.Addr().Addr()) {
+			return l
+		}
+		return unjoinable{l, &refuses}
+	})
+	for group, want := range map[string]error{"ff0e::ffff:ef01:203": nil, "ff12::7": refuses, "239.1.2.3": refuses} {
+		if err := newEnd(t, d, options{typ: verbs.QPTypeUD}).qp.AttachMcast(verbs.GIDFromAddr(netip.MustParseAddr(group))); !errors.Is(err, want) {
+			t.Errorf("%s where RoCEv2 joins nothing: got error %v, want %v", group, err, want)
+		}
+	}
+	e := newEnd(t, openDevice(t, sim.New(sim.Config{}).Netdev("sim1", simAddr(1))), options{typ: verbs.QPTypeUD})
+	if err := e.qp.AttachMcast(verbs.GIDFromAddr(netip.MustParseAddr("ff12::7"))); !errors.Is(err, verbs.ErrNotFound) {
+		t.Errorf("a group of IPv6 without a GID of IPv6: got error %v, want %v", err, verbs.ErrNotFound)
+	}
+}
+
 // TestMulticastLimit: a group takes as many QPs as the device says, and no more.
 func TestMulticastLimit(t *testing.T) {
 	e := newEnd(t, simDevice(t, sim.New(sim.Config{}), 1), options{typ: verbs.QPTypeUD})

@@ -45,7 +45,7 @@ func (d *Device) resolve(s *shard, ah *verbs.AHAttr, multicast bool) (path, erro
 		return path{}, err
 	}
 	remote := ah.DGID.Addr()
-	if remote.Is4() != link.GIDAddr(local).Is4() {
+	if remote.Is4() != link.GIDAddr(local).Is4() && !(link.IsV1(local) && remote.IsMulticast()) { // groups of RoCEv1 are GIDs alone
 		return path{}, verbs.Errorf(verbs.ErrInvalid, "AV: the peer's GID %v and ours, %v at index %d, are of different IP versions: "+
 			"choose another GID index", ah.DGID, verbs.GIDFromAddr(local), ah.SGIDIndex)
 	}

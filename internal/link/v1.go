@@ -50,6 +50,23 @@ func LinkLocalV1(mac []byte) (a netip.Addr, ok bool) {
 	return V1(netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]})), true
 }
 
+// GroupV1 returns the address by which the connection manager names an IP multicast group on RoCEv1, which is another GID
+// than that of RoCEv2 for a group of IPv4: Linux's has ff0e::ffff:a.b.c.d, with the MAC address of a group of IPv6.
+func GroupV1(group netip.Addr) netip.Addr {
+	if !group.Is4() {
+		return group
+	}
+	ip := group.As4()
+	return netip.AddrFrom16([16]byte{0xff, 0x0e, 10: 0xff, 0xff, ip[0], ip[1], ip[2], ip[3]})
+}
+
+// IsGroupV1 reports whether an address is one that GroupV1 makes for a group of IPv4.
+func IsGroupV1(a netip.Addr) bool {
+	b := a.As16()
+	ip := netip.AddrFrom4([4]byte(b[12:]))
+	return ip.IsMulticast() && GroupV1(ip) == a
+}
+
 // MACOf returns the MAC address that a RoCEv1 address tells by itself: of a link-local GID the one in its EUI-64, and of
 // a group the one that its IP address has on Ethernet. Of other addresses the neighbors tell, and ok is false.
 func MACOf(a netip.Addr) (mac [6]byte, ok bool) {

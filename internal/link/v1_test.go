@@ -43,6 +43,16 @@ func TestV1(t *testing.T) {
 	}
 }
 
+// TestGroupV1: groups of IPv4 have GIDs of their own on RoCEv1, by which other MAC addresses follow.
+func TestGroupV1(t *testing.T) {
+	for group, want := range map[string]string{"239.129.2.3": "ff0e::ffff:ef81:203", "224.0.0.1": "ff0e::ffff:e000:1", "ff12::7": "ff12::7", "ff0e::ffff:a00:1": "ff0e::ffff:a00:1"} {
+		ip := netip.MustParseAddr(group)
+		if got := link.GroupV1(ip); got != netip.MustParseAddr(want) || link.IsGroupV1(got) != ip.Is4() || link.IsGroupV1(ip) {
+			t.Errorf("%s: got %v, want %s; one of RoCEv1's for IPv4: %v", group, got, want, link.IsGroupV1(got))
+		}
+	}
+}
+
 // TestGRH: a GRH is read as it was written, and nothing else is taken for one.
 func TestGRH(t *testing.T) {
 	at := func(s string) netip.AddrPort { return netip.AddrPortFrom(link.V1(netip.MustParseAddr(s)), link.PortV1) }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/uapi"
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -136,7 +137,13 @@ func (m *Manager) groupOf(c *cmID, ev *rdmacm.Event) *group {
 	if ev.Type != rdmacm.EventMulticastJoin {
 		return nil
 	}
-	return m.joined(c, ev.UD.AH.DGID.Addr())
+	to := ev.UD.AH.DGID.Addr()
+	for _, g := range m.groups.v {
+		if g != nil && g.c == c && (g.addr == to || link.GroupV1(g.addr) == to) {
+			return g
+		}
+	}
+	return nil
 }
 
 func (f *File) leaveMcast(k *call) error {

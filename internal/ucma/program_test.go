@@ -323,15 +323,15 @@ func (p *program) serve(id uint32, qp *verbs.QP) {
 	p.move(id, qp, verbs.QPStateInit, verbs.QPStateRTR, verbs.QPStateRTS)
 }
 
-// link is a connection: x is a's end, and y b's.
-type link struct {
+// established is a connection: x is a's end, and y b's.
+type established struct {
 	x, y     uint32
 	xqp, yqp *verbs.QP
 	yuid     uint64
 }
 
 // connected makes a connection between two programs, as librdmacm does.
-func connected(a, b *program, to netip.AddrPort) (l link) {
+func connected(a, b *program, to netip.AddrPort) (l established) {
 	a.t.Helper()
 	l.x, l.xqp = a.routed(uapi.PSTCP, to), a.qp(verbs.QPTypeRC)
 	a.move(l.x, l.xqp, verbs.QPStateInit)

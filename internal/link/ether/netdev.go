@@ -2,7 +2,7 @@
 // are GIDs; see link.V1. The frames go through a packet socket, which needs root or CAP_NET_RAW, and Linux.
 //
 // The MAC address of a GID is found as Linux finds it for cards: a link-local GID has it in its EUI-64, a group's follows
-// from the group's address, and for the GID of an IP address the kernel asks the neighbors (ARP, ND). No router forwards
+// from the group's GID (see link.GroupV1), and for the GID of an IP address the kernel asks the neighbors (ARP, ND). No router forwards
 // RoCEv1, so the neighbor is the peer itself. Frames to addresses of this host go through its loopback interface.
 //
 // A network interface of a VLAN has the tag put into its frames by the kernel.
