@@ -30,7 +30,7 @@ var guideSteps = []guideStep{
 	{there: "adverb rping -s", port: "7174", byCM: true, here: "adverb rping -c -a HOST -v", more: "-C 3", prints: "ping data: rdma-ping-2"},
 	{there: "adverb write_bw -d mlx5_0", port: "18515", here: "adverb write_bw -d mlx5_0 HOST", more: "-n 50 -u 20", prints: " 65536      50  "},
 	{here: "adverb verify mlx5_0 --redact", more: "--run ^rc/send", prints: "2 passed, 0 failed"},
-	{here: "adverb devinfo --report --redact", prints: "hca_id:\trxe0"},
+	{here: "adverb devinfo -v --report --redact", prints: "hca_id:\trxe0"},
 }
 
 // guideCommands returns the programs that the steps of the guide run.
