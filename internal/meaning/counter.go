@@ -90,8 +90,8 @@ func counterEntries() (list []Entry) {
 	}
 	for _, e := range cardOnly {
 		if !own[e.Name] {
-			list = append(list, e)
+			list, own[e.Name] = append(list, e), true
 		}
 	}
-	return list
+	return append(list, cardCounterEntries(own)...)
 }

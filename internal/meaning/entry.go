@@ -20,6 +20,7 @@ const (
 	KindSIDR     Kind = "sidr"      // the status of a SIDR_REP
 	KindCMEvent  Kind = "cm-event"  // an event of librdmacm
 	KindHealth   Kind = "health"    // of a card of mlx5 itself
+	KindIrdma    Kind = "ae"        // an asynchronous event of Intel's irdma
 	KindErrno    Kind = "errno"     // of a call
 	KindMTU      Kind = "mtu"       // a path MTU
 	KindGID      Kind = "gid"       // the type of a GID
@@ -50,6 +51,7 @@ var Kinds = []KindDesc{
 	{Kind: KindVendor, Title: "Vendor codes of failed completions (vendor_err), of mlx5", Example: "vendor 0x81"},
 	{Kind: KindSyndrome, Title: "Syndromes of error CQEs of mlx5", Example: "synd 0x15"},
 	{Kind: KindHealth, Title: "Health syndromes of mlx5, of a card that has failed", Example: "health 0x10"},
+	{Kind: KindIrdma, Title: "Asynchronous events of irdma, the driver of cards of Intel (ae_id)", Example: "ae 0x50a"},
 	{Kind: KindErrno, Title: "Errors of calls, by call and errno", Example: "ibv_modify_qp RTR 110"},
 	{Kind: KindReject, Title: "Reasons of rejected connections (REJ)", Example: "reject 28"},
 	{Kind: KindCMEvent, Title: "Events of the connection manager (enum rdma_cm_event_type)", Example: "RDMA_CM_EVENT_UNREACHABLE"},
@@ -101,7 +103,7 @@ type Entry struct {
 }
 
 // hex are the kinds whose numbers are written in base 16.
-var hex = map[Kind]bool{KindVendor: true, KindSyndrome: true, KindHealth: true, KindAETH: true, KindOpcode: true}
+var hex = map[Kind]bool{KindVendor: true, KindSyndrome: true, KindHealth: true, KindIrdma: true, KindAETH: true, KindOpcode: true}
 
 // Digits returns the number as programs print it, or "".
 func (e *Entry) Digits() string {
@@ -161,7 +163,7 @@ func Table() []Entry { return theTable.get(makeTable) }
 
 func makeTable() []Entry {
 	made := map[Kind][]Entry{
-		KindStatus: statusEntries(), KindWCOpcode: wcOpcodeEntries(), KindVendor: vendorEntries(), KindSyndrome: syndromeEntries(), KindHealth: healthEntries(),
+		KindStatus: statusEntries(), KindWCOpcode: wcOpcodeEntries(), KindVendor: vendorEntries(), KindSyndrome: syndromeEntries(), KindHealth: healthEntries(), KindIrdma: irdmaEntries(),
 		KindErrno: errnoEntries(), KindReject: rejectEntries(), KindCMEvent: cmEvents, KindSIDR: sidrEntries(),
 		KindEvent: eventEntries(), KindNAK: nakEntries(), KindAETH: aethEntries(), KindRNR: rnrEntries(), KindTimeout: timeoutEntries(),
 		KindSetting: settings, KindMessage: messageEntries(), KindMTU: mtuEntries(), KindGID: gidEntries(), KindQPState: qpStateEntries(), KindPort: portEntries(),

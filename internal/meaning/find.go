@@ -42,7 +42,7 @@ type rule func(t *text) []Finding
 // rules in any order: ranks decide. Each is independent of the others. Those of the last row look at a text of one line,
 // of which the others and findErrnoAlone know nothing.
 var (
-	rules        = []rule{findDump, findAsked, findStatus, findSyndrome, findHealth, findReject, findEventNumber, findCall, findNames, findPhrases, findMessages, findTexts, findVendor, findSIDR, findCodes}
+	rules        = []rule{findDump, findAsked, findStatus, findSyndrome, findHealth, findIrdma, findReject, findEventNumber, findCall, findNames, findPhrases, findMessages, findTexts, findVendor, findSIDR, findCodes}
 	oneLineRules = []rule{findBare, findWord}
 )
 

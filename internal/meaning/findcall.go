@@ -19,7 +19,7 @@ var callForms = []struct {
 	{&pattern{text: `ibv_alloc_pd|allocate pd`}, "ibv_alloc_pd"},
 	{&pattern{text: `ibv_open_device|open (?:ib |rdma )?device|get context for`}, "ibv_open_device"},
 	{&pattern{text: `ibv_query_gid\w*|query gid|gid \d+ not available|read sgid of index|get local gid for`}, "ibv_query_gid"},
-	{&pattern{text: `ibv_create_ah|create ah\b|address handle`}, "ibv_create_ah"},
+	{&pattern{text: `ibv_create_ah|(?:create|allocate) (?:hw )?ah\b|address handle`}, "ibv_create_ah"},
 	{&pattern{text: `ibv_post_send|post (?:a |the )?(?:send|rdma (?:write|read))`}, "ibv_post_send"},
 	{&pattern{text: `ibv_post_(?:srq_)?recv|post (?:a )?rec(?:ei|v)`}, "ibv_post_recv"},
 	{&pattern{text: `ibv_get_device_list|get ib devices? list|no (?:ib|rdma) devices? (?:were )?(?:found|detected)|did not detect devices|no available rnics?|ib device \S+ (?:was |wasn't )?(?:not )?found|unable to find the (?:infiniband|ib)|net/ib ?: no device found`}, "ibv_get_device_list"},

@@ -88,7 +88,7 @@ var asked = map[string]Kind{
 	"synd": KindSyndrome, "rej": KindReject, "reason": KindReject, "rejected": KindReject, "rnr": KindRNR, "rnr_timer": KindRNR, "min_rnr_timer": KindRNR,
 	"ack_timeout": KindTimeout, "qp_timeout": KindTimeout, "async": KindEvent, "async_event": KindEvent, "cm_event": KindCMEvent,
 	"path_mtu": KindMTU, "active_mtu": KindMTU, "gid_type": KindGID, "qp_state": KindQPState, "qps": KindQPState, "port_state": KindPort, "nak_code": KindNAK,
-	"bth": KindOpcode,
+	"bth": KindOpcode, "ae_id": KindIrdma, "health_syndrome": KindHealth,
 }
 
 var askedForm = &pattern{text: `^([a-z][a-z_-]*?(?:[ -](?:timer|state|event|err|error|code|type|opcode))?)[\s:=#]+(?:code |err |error |number )?(-?(?:0x[0-9a-f]+|\d+))$`}
@@ -163,6 +163,7 @@ func findStatus(t *text) (found []Finding) {
 
 var (
 	syndromeForms = &pattern{text: `(?:^|[^_\w])(?:synd|syndrome)[ :=]+(0x[0-9a-f]{1,2})\b`}
+	hnsForm       = &pattern{text: `error cqe status (0x[0-9a-f]{1,2})\b`} // hns has the same syndromes
 	vendorForms   = &pattern{text: `(?:vendor[ _]?(?:err(?:or)?|code|synd(?:rome?)?)?(?:[ _]synd(?:rome)?)?|vend(?:[ _]err)?|\bsyndrom|error syndrome)[ :=]+\(?(0x[0-9a-f]{1,2}|\d{1,3})\b`}
 	vendorHex     = &pattern{text: `\bvend_err ([0-9a-f]{2})\b`} // as the kernel's iSER target prints it
 	vendorBefore  = &pattern{text: `(?:vendor|error|aeth)[ _]$`}
@@ -182,6 +183,13 @@ func findSyndrome(t *text) (found []Finding) {
 		f := finding(rankCode, at, strings.TrimLeft(by, " ([,"), KindStatus, int(status))
 		f[0].Note = fmt.Sprintf("mlx5's syndrome 0x%02x is status %d", n, status)
 		found = append(found, f...)
+	})
+	numbers(hnsForm, t.lower, func(at int, by string, n int) {
+		if status, ok := statusOfSyndrome(n); ok {
+			f := finding(rankCode, at, by, KindStatus, int(status))
+			f[0].Note = fmt.Sprintf("the CQE status 0x%02x of hns is status %d", n, status)
+			found = append(found, f...)
+		}
 	})
 	return found
 }

@@ -10,7 +10,7 @@ import (
 // named are kinds whose entries are found by a name that stands alone in a text.
 var named = map[Kind]bool{
 	KindStatus: true, KindReject: true, KindCMEvent: true, KindEvent: true, KindMTU: true, KindQPState: true, KindPort: true,
-	KindCounter: true, KindOpcode: true, KindHeader: true, KindSetting: true, KindGID: true, KindWCOpcode: true,
+	KindCounter: true, KindOpcode: true, KindHeader: true, KindSetting: true, KindGID: true, KindWCOpcode: true, KindIrdma: true,
 }
 
 var theNameIndex once[map[string]int]

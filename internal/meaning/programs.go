@@ -120,4 +120,20 @@ var programMessages = []message{
 		Brief:  "the GPU's driver would not give its memory to an RDMA card",
 		Causes: []string{"the address is not GPU memory, was freed, or is of CUDA's virtual memory calls, which want dma-buf", "the GPU's window of PCIe (BAR1) is full, or the GPU model has no peer access", "nvidia-peermem and the GPU's driver are of different versions: unknown symbol"},
 		Checks: []string{"nvidia-smi -q: BAR1 memory usage", "modprobe -r nvidia-peermem; modprobe nvidia-peermem; the kernel's log"}, See: []string{"nvidia_peermem", "ibv_reg_mr EFAULT"}}, false},
+
+	// Drivers of cards
+	{&pattern{text: `\bae_id\b|\babnormal ae\b`}, Entry{Name: "abnormal ae_id",
+		Brief:  "irdma: the card has reported an asynchronous event of a QP or a CQ, by a code of its driver",
+		More:   "A code that is not known here is one of a newer driver or card: the driver's table of names (defs.h, IRDMA_AE_) has it.",
+		Checks: []string{"adverb explain ae CODE", "the lines beside it, and the completions of the QP with that number (qp_id)"}, See: []string{"ae 0x50a"}}, true},
+	{&pattern{text: `\bcmdq\[0x[0-9a-f]+\]=0x[0-9a-f]+ (?:status|timedout|send failed|waited)|qplib: cmdq`}, Entry{Name: "QPLIB: cmdq",
+		Brief:  "bnxt_re: the card's firmware has refused a command of the driver, or did not answer it",
+		More:   "The number behind the sign of equality is the command: 0x1 creates a QP, 0x3 modifies one, 0x5 creates an SRQ, 0x9 a CQ, 0xd allocates a region or window, 0xf registers memory, 0x11 adds a GID, 0x15 creates an address handle. The status is the firmware's.",
+		Causes: []string{"status: a parameter that the firmware does not take, or a resource that is used up: the line that follows names the object", "timedout, send failed: the firmware hangs: the device must be reset", "a driver and a firmware of very different ages"},
+		Checks: []string{"the next line of the kernel's log: \"Failed to …\"", "ethtool -i INTERFACE: the firmware's version; a newer one"}, See: []string{"event 8", "ibv_create_qp EINVAL"}}, true},
+	{&pattern{text: `\bterm(?:inate)?\b[^\n]*layer \d, ?type \d, ?code \d|\bterm: [^\n]*layer`}, Entry{Name: "TERM: layer, type, code",
+		Brief:  "iWARP: a Terminate message, by which one end tells the other why it ends the connection",
+		More:   "Layer 0 (RDMAP) and 1 (DDP), type 1: access to memory refused; code 0 no such region, 1 beyond it, 2 access flags, 3 another PD. Layer 1, type 2: code 2 no receive posted, 5 message longer than the receive. Layer 0, type 2: 5 version, 6 opcode. Layer 0, type 0: a failure at the end that sends it. Layer 2 (MPA): code 2 CRC, 3 framing.",
+		Causes: []string{"those of status 10 for memory, 13 for a missing receive, 9 for what is invalid", "layer 0, type 0 at the end of a connection: the program closed it while work was posted"},
+		Tools:  []string{"adverb diagnose FILE: IW-TERM"}, See: []string{"status 10", "status 9"}}, false},
 }

@@ -88,6 +88,18 @@ var sources = []struct {
 		{"modprobe: FATAL: Module rdma_rxe not found in directory /lib/modules/6.1.0-13-cloud-amd64", "message: modprobe: FATAL: Module rdma_rxe not found"},
 		{"nvidia-peermem: nvidia_p2p_get_pages failed: -22", "message: nvidia_p2p_get_pages failed"},
 	}},
+	{"other cards", [][2]string{
+		{"seq_err_naks_rcvd 12", "counter: seq_err_naks_rcvd"}, {"max_retry_exceeded", "counter: max_retry_exceeded"}, {"to_retransmits", "counter: to_retransmits"}, {"res_oos_drop_count", "counter: oos_drop_count"},
+		{"missing_resp", "counter: missing_resp"}, {"rnr_naks_rcvd", "counter: rnr_naks_rcvd"}, {"dup_req", "counter: dup_req"}, {"unrecoverable_err", "counter: unrecoverable_err"}, {"rx_roce_discards", "counter: rx_roce_discards"},
+		{"tx_cnp_pkts", "counter: tx_cnp_pkts"}, {"rx_cnp_pkts", "counter: rx_cnp_pkts"}, {"rx_ecn_marked_pkts", "counter: rx_ecn_marked_pkts"}, {"link bnxt_re0/1 res_rx_range_err 3", "counter: res_rx_range_err"},
+		{"cnpHandled", "counter: cnpHandled"}, {"RxECNMrkd", "counter: RxECNMrkd"}, {"iwRdmaInv", "counter: iwRdmaInv"}, {"ip4InDiscards", "counter: ip4InDiscards"}, {"ip6InDiscards", "counter: ip4InDiscards"},
+		{"     rx_prio3_discards: 77", "counter: rx_prio3_discards"}, {"     rx_prio7_discards: 77", "counter: rx_prio3_discards"}, {"rx_prio5_cong_discard", "counter: rx_prio5_cong_discard"},
+		{"rx_out_of_buffer", "counter: rx_out_of_buffer"}, {"rx_vport_rdma_unicast_packets", "counter: rx_vport_rdma_unicast_packets"},
+		{"infiniband irdma0: abnormal ae_id = 0x50a bool qp=1 qp_id = 5", "ae 0x50a"}, {"AEQ: ae_id = 0x108 bool qp=1 qp_id = 7 tcp_state=0 iwarp_state=0 ae_src=9", "ae 0x108"}, {"abnormal ae_id = 0xb0b bool qp=0 qp_id = 0", "message: abnormal ae_id"},
+		{"ae 0x20d", "ae 0x20d"}, {"IRDMA_AE_LLP_TOO_MANY_RETRIES", "ae 0x50a"},
+		{"hns3 0000:7d:00.0 hns_0: error cqe status 0x15:", "status 12"}, {"bnxt_en 0000:19:00.0: QPLIB: cmdq[0x4b9]=0x15 status 0x5", "message: QPLIB: cmdq"}, {"bnxt_en 0000:19:00.0: cmdq[0x41d]=0x3 timedout (20000)msec", "message: QPLIB: cmdq"},
+		{"infiniband bnxt_re0: Failed to allocate HW AH", "errno 110 of ibv_create_ah"}, {"siw: QP[4]: init TERM: layer 0, type 1, code 2, in tx no", "message: TERM: layer, type, code"},
+	}},
 	{"opcodes of completions", [][2]string{
 		{"IBV_WC_RECV_RDMA_WITH_IMM", "wc-opcode 129"}, {"opcode 128", "wc-opcode 128"}, {"opcode 129", "opcode 0x81"}, {"wc opcode 128", "wc-opcode 128"}, {"opcode 4", "opcode 0x04"},
 	}},
