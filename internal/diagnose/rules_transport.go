@@ -1,5 +1,7 @@
 package diagnose
 
+import "github.com/adverb-rdma/adverb/internal/meaning"
+
 const notLossless = "RoCE on cards wants a lossless class: PFC or ECN thresholds for the priority of its DSCP, on all hops. On software devices raise net.core.rmem_max at the receiver."
 
 // notOnInfiniBand stands in place of notLossless where the links are InfiniBand's.
@@ -19,7 +21,7 @@ var transportRules = map[ruleID]rule{
 		[]string{"Take a path MTU that fits, at both ends: ibv_rc_pingpong -m 1024, UCX_IB_MTU, IBV_MTU_1024 in ibv_modify_qp.", "Or raise the MTU of the router's link, and of each other one on the way."},
 		"the messages were forged."},
 	mtuBlackhole: {"MTU-BLACKHOLE", Error, Likely, OfNetwork, "Packets of the full path MTU vanish, and smaller ones arrive",
-		[]string{"Some link on the way has a smaller MTU: ip link show on hosts, and the port's MTU on each switch. An IP packet has up to 96 bytes besides the path MTU, so a path MTU of 4096 wants an MTU of 4192 or more.", "Or take a smaller path MTU at both ends: ibv_rc_pingpong -m 1024, UCX_IB_MTU, IBV_MTU_1024.", "Try the way: ping -M do -s 4164 PEER."},
+		[]string{"Some link on the way has a smaller MTU: ip link show on hosts, and the port's MTU on each switch. An IP packet has up to 64 bytes besides the path MTU by IPv4 and 84 by IPv6, and hosts reckon with 96: a path MTU of 4096 wants an MTU of 4192 or more.", "Or take a smaller path MTU at both ends: ibv_rc_pingpong -m 1024, UCX_IB_MTU, IBV_MTU_1024.", "Try the way: " + meaning.Ping4096 + " PEER."},
 		"the losses hit large packets by chance."},
 	mtuDiff: {"MTU-DIFF", Error, Likely, OfSetup, "The two ends have different path MTUs",
 		[]string{"Set the same path_mtu at both ends, the smaller of the two active_mtu."}, "the responder refused the request for another cause: see its access flags."},

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"encoding/binary"
 
+	"github.com/adverb-rdma/adverb/internal/meaning"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
@@ -27,13 +28,13 @@ func ulpOf(service uint64) string {
 
 // nvmeStatus reads the private data by which an NVMe target rejects a connection.
 func nvmeStatus(private []byte) string {
-	texts := []string{1: "invalid length of the private data", 2: "invalid format of the private data", 3: "invalid queue ID", 4: "invalid size of the host's send queue", 5: "invalid size of the host's receive queue", 6: "no resources", 7: "invalid identifier of the controller"}
 	if len(private) < 4 {
 		return ""
 	}
 	status := binary.LittleEndian.Uint16(private[2:])
-	if int(status) >= len(texts) || status == 0 {
+	text := meaning.NVMeStatus(int(status))
+	if text == "" {
 		return words(" As NVMe: status %d.", status)
 	}
-	return words(" As NVMe: status %d, %s.", status, texts[status])
+	return words(" As NVMe: status %d, %s.", status, text)
 }

@@ -14,19 +14,27 @@ func mtuEntries() (list []Entry) {
 		list = append(list, Entry{
 			Number: int(m), Name: m.String(), Also: []string{"IBV_MTU_" + strconv.Itoa(bytes)},
 			Brief: fmt.Sprintf("a packet has %d bytes of payload at most", bytes),
-			More: fmt.Sprintf("With all headers of RoCE v2 it is %d bytes of IPv4 and %d of IPv6, in the longest case, a WRITE ONLY with immediate data. An Ethernet of MTU 1500 carries 1024, and 4096 needs an MTU of 4200 and more on the whole way, switches included.",
-				bytes+longestIPv4, bytes+longestIPv4+ipv6More),
+			More: fmt.Sprintf("With all headers of RoCE v2 it is %d bytes of IPv4 and %d of IPv6, in the longest case, a WRITE ONLY with immediate data. An Ethernet of MTU 1500 carries 1024. Hosts reckon with %d bytes of headers, so 4096 needs an interface of %d; and each switch on the way must carry such packets.",
+				bytes+longestIPv4, bytes+longestIPv4+ipv6More, hostsReckon, 4096+hostsReckon),
 			See: []string{"path_mtu"},
 		})
 	}
 	return list
 }
 
-// longestIPv4 are the bytes of IPv4, UDP, BTH, RETH, immediate data and ICRC, which a packet has beside its payload.
 const (
+	// longestIPv4 are the bytes of IPv4, UDP, BTH, RETH, immediate data and ICRC, which a packet has beside its payload.
+	// XRC has 4 bytes more.
 	longestIPv4 = 20 + 8 + 12 + 16 + 4 + 4
 	ipv6More    = 20
+
+	// hostsReckon are the bytes that Linux, and adverb, leave for headers when they choose a port's active MTU: those of
+	// IPv6 and of an atomic.
+	hostsReckon = 96
 )
+
+// Ping4096 tries whether the way carries path MTU 4096: its packets are as long as the longest of RC, by IPv4 and IPv6.
+const Ping4096 = "ping -M do -s 4132"
 
 func gidEntries() []Entry {
 	list := []Entry{

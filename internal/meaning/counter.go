@@ -1,6 +1,10 @@
 package meaning
 
-import "github.com/adverb-rdma/adverb/verbs"
+import (
+	"cmp"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
 
 // lossOnTheWay are the causes of lost packets, and steps.
 var (
@@ -48,7 +52,8 @@ var moreOfCounters = []Entry{
 	{Name: "local_ack_timeout_err", Causes: []string{"the peer or its host is gone, or its answers are lost", "the last packets of a message were lost: no later packet makes the peer send a NAK", "a timeout that is shorter than the path's delay under load"},
 		Checks: []string{"whether packets arrive at the peer at all: its port counters", "whether connections fail (status 12) or go on"}, See: []string{"status 12", "timeout 14"}},
 	{Name: "implied_nak_seq_err", Causes: lossOnTheWay, Checks: lookForLosses},
-	{Name: "out_of_buffer", Causes: []string{"the program posts receives too late or too few"}, Checks: []string{"on cards it counts for RC too: each was an RNR NAK"}, See: []string{"status 13"}},
+	{Name: "out_of_buffer", Brief: "messages that found no receive posted: on cards those of RC too, each of which got an RNR NAK; on adverb's devices those of UC and UD, which are dropped",
+		Causes: []string{"the program posts receives too late or too few"}, See: []string{"status 13", "send_rnr_err"}},
 	{Name: "req_cqe_error", Causes: []string{"any failed completion of a send work request; flushed ones may be among them"}, Checks: []string{"req_cqe_error less req_cqe_flush_error are the failures that came first"}, See: []string{"status 12", "status 10"}},
 	{Name: "req_cqe_flush_error", Follows: true, See: []string{"status 5"}}, {Name: "resp_cqe_flush_error", Follows: true, See: []string{"status 5"}},
 	{Name: "resp_cqe_error", Checks: []string{"resp_cqe_error less resp_cqe_flush_error are the failures that came first"}, See: []string{"status 1"}},
@@ -85,7 +90,7 @@ func counterEntries() (list []Entry) {
 	}
 	for _, d := range verbs.CounterDescs() {
 		e := more[d.Name]
-		e.Name, e.Brief, e.Tools = d.Name, d.Help, []string{"adverb stat -v"}
+		e.Name, e.Brief, e.Tools = d.Name, cmp.Or(e.Brief, d.Help), []string{"adverb stat -v"}
 		list, own[d.Name] = append(list, e), true
 	}
 	for _, e := range cardOnly {

@@ -21,6 +21,7 @@ const (
 	KindCMEvent  Kind = "cm-event"  // an event of librdmacm
 	KindHealth   Kind = "health"    // of a card of mlx5 itself
 	KindIrdma    Kind = "ae"        // an asynchronous event of Intel's irdma
+	KindNVMe     Kind = "nvme"      // why an NVMe target has refused
 	KindErrno    Kind = "errno"     // of a call
 	KindMTU      Kind = "mtu"       // a path MTU
 	KindGID      Kind = "gid"       // the type of a GID
@@ -54,6 +55,7 @@ var Kinds = []KindDesc{
 	{Kind: KindIrdma, Title: "Asynchronous events of irdma, the driver of cards of Intel (ae_id)", Example: "ae 0x50a"},
 	{Kind: KindErrno, Title: "Errors of calls, by call and errno", Example: "ibv_modify_qp RTR 110"},
 	{Kind: KindReject, Title: "Reasons of rejected connections (REJ)", Example: "reject 28"},
+	{Kind: KindNVMe, Title: "Statuses by which NVMe targets refuse, behind reason 28", Example: "nvme 6"},
 	{Kind: KindCMEvent, Title: "Events of the connection manager (enum rdma_cm_event_type)", Example: "RDMA_CM_EVENT_UNREACHABLE"},
 	{Kind: KindSIDR, Title: "Statuses of answers to service lookups (SIDR_REP)", Example: "sidr 1"},
 	{Kind: KindEvent, Title: "Asynchronous events (enum ibv_event_type)", Example: "event 10"},
@@ -163,7 +165,7 @@ func Table() []Entry { return theTable.get(makeTable) }
 
 func makeTable() []Entry {
 	made := map[Kind][]Entry{
-		KindStatus: statusEntries(), KindWCOpcode: wcOpcodeEntries(), KindVendor: vendorEntries(), KindSyndrome: syndromeEntries(), KindHealth: healthEntries(), KindIrdma: irdmaEntries(),
+		KindStatus: statusEntries(), KindWCOpcode: wcOpcodeEntries(), KindVendor: vendorEntries(), KindSyndrome: syndromeEntries(), KindHealth: healthEntries(), KindIrdma: irdmaEntries(), KindNVMe: nvmeEntries(),
 		KindErrno: errnoEntries(), KindReject: rejectEntries(), KindCMEvent: cmEvents, KindSIDR: sidrEntries(),
 		KindEvent: eventEntries(), KindNAK: nakEntries(), KindAETH: aethEntries(), KindRNR: rnrEntries(), KindTimeout: timeoutEntries(),
 		KindSetting: settings, KindMessage: messageEntries(), KindMTU: mtuEntries(), KindGID: gidEntries(), KindQPState: qpStateEntries(), KindPort: portEntries(),

@@ -153,7 +153,7 @@ var calls = []struct {
 		{22, "the QP's state or the number of SGEs is not possible", []string{"the QP is in RESET", "the QP has an SRQ: use ibv_post_srq_recv"}, nil, nil},
 	}},
 	{"ibv_get_device_list", "", []callErrno{
-		{38, "no RDMA device is there, or not the one that was named: the kernel has none, or libibverbs sees none", []string{"no driver is loaded: modprobe mlx5_ib, or rdma link add for rxe and siw", "libibverbs has no provider for the driver, or a container has no /dev/infiniband", "the name is that of another host's device: names depend on slots and on udev's rules"}, []string{"rdma link; ibv_devices; lspci"}, []string{"ibv_open_device ENOSYS"}},
+		{38, "the kernel has no RDMA, or libibverbs does not see it", []string{"no driver is loaded: modprobe mlx5_ib, or rdma link add for rxe and siw", "a container without /sys/class/infiniband_verbs"}, []string{"rdma link; ibv_devices; lspci"}, []string{"ibv_open_device ENOSYS"}},
 		{1, "the process may not look", []string{"a container profile"}, nil, nil},
 	}},
 	{"rdma_create_event_channel", "", []callErrno{

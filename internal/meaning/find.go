@@ -11,6 +11,9 @@ type Finding struct {
 	By   string `json:"by"`             // the piece of the text that names it
 	Note string `json:"note,omitempty"` // further facts in the text, such as the fields of a dump
 
+	// Guess says that the text has a call and no errno: the finding is one of those that the call mostly fails with.
+	Guess bool `json:"guess,omitempty"`
+
 	// Line is the number of the line that names it, counted from 1, and Text that line. Times says how many lines name it.
 	// They are zero if the text is one line.
 	Line  int    `json:"line,omitempty"`
@@ -42,7 +45,7 @@ type rule func(t *text) []Finding
 // rules in any order: ranks decide. Each is independent of the others. Those of the last row look at a text of one line,
 // of which the others and findErrnoAlone know nothing.
 var (
-	rules        = []rule{findDump, findAsked, findStatus, findSyndrome, findHealth, findIrdma, findReject, findEventNumber, findCall, findNames, findPhrases, findMessages, findTexts, findVendor, findSIDR, findCodes}
+	rules        = []rule{findDump, findAsked, findStatus, findSyndrome, findHealth, findIrdma, findReject, findNVMe, findEventNumber, findCall, findNames, findPhrases, findMessages, findTexts, findVendor, findSIDR, findCodes}
 	oneLineRules = []rule{findBare, findWord}
 )
 

@@ -216,7 +216,7 @@ func findVendor(t *text) (found []Finding) {
 }
 
 var (
-	rejectForms = &pattern{text: `(?:\brej\b[^\n]*?reason[^\n\d]{0,12}|\brejects?(?:ed|ion)?\b[^\n]*?(?:reason|status|error|code)[:= (]*|ib_cm_rej\S*[:= ]+|rdma_cm_event_rejected[^\n]*?(?:status|error|reason)[:= (]*)(-?(?:0x[0-9a-f]{1,8}|\d{1,3}))\b`}
+	rejectForms = &pattern{text: `(?:\brej\b[^\n]*?reason[^\n\d]{0,12}|\brejects?(?:ed|ion)?\b[^\n]*?(?:reason|status|error|code)[:= (]*|ib_cm_rej\S*[:= ]+|rdma_cm_event_rejected[^\n]*?(?:status|error|reason)[:= (]*|\bcm-rej-)(-?(?:0x[0-9a-f]{1,8}|\d{1,3}))\b`}
 	eventStatus = &pattern{text: `\b(?:rdma_cm_event_)?(addr_error|route_error|connect_error|unreachable|rejected|multicast_error)\b[^\n]*?(?:status|error|errno)?[:= (]*(-\d{1,3})\b`}
 	eventErrno  = &pattern{text: `\brdma_cm_event_(addr_error|route_error|connect_error|unreachable|multicast_error)\b[^\n]*?(?:status|error|errno)[:= (]*(\d{1,3})\b`}
 )

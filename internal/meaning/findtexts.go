@@ -35,7 +35,11 @@ func findTexts(t *text) (found []Finding) {
 		}
 		by := t.raw[m[0]:m[1]]
 		if n.kind == KindErrno {
-			found = append(found, findingOfCall(rankPhrase, m[0], by, n.call, n.state, n.number)...)
+			guess := findingOfCall(rankPhrase, m[0], by, n.call, n.state, n.number)
+			for i := range guess {
+				guess[i].Guess = n.call != ""
+			}
+			found = append(found, guess...)
 		} else {
 			found = append(found, finding(rankPhrase, m[0], by, n.kind, n.number)...)
 		}

@@ -4,6 +4,11 @@ package meaning
 // name neither a call nor a code.
 var programMessages = []message{
 	// perftest and the pingpongs
+	{&pattern{text: `no (?:ib|rdma) devices? (?:were )?(?:found|detected)|did not detect devices|no available rnics?|ib device \S+ (?:was |wasn't )?(?:not )?found|unable to find the (?:infiniband|ib)|net/ib ?: no device found`}, Entry{Name: "No IB devices found",
+		Brief: "no RDMA device is there, or not the one that was named: the kernel has none, or libibverbs sees none",
+		Causes: []string{"no driver is loaded: modprobe mlx5_ib, or rdma link add for rxe and siw", "libibverbs has no provider for the driver (ibverbs-providers), or a container has no /dev/infiniband", "the name is that of another host's device: names depend on slots and on udev's rules",
+			"the host has no RDMA card"},
+		Checks: []string{"rdma link; ibv_devices; lspci"}, Tools: []string{"adverb devices"}, See: []string{"ibv_open_device ENOSYS"}}, false},
 	{&pattern{text: `unable to (?:init|set up) (?:the )?socket connection|problems? in resolving basic address and port`}, Entry{Name: "Unable to init the socket connection",
 		Brief: "perftest: the two programs could not speak with each other over TCP: RDMA was not tried yet",
 		Causes: []string{"client: the server is not started, or listens on another TCP port (-p, by default 18515)", "server: another server has the port already",
@@ -19,7 +24,7 @@ var programMessages = []message{
 		Checks: []string{"ibv_devinfo: state, port_lid, link_layer", "sminfo; start opensm, or the switch's subnet manager"}, Tools: []string{"adverb devinfo"}, See: []string{"port 2", "port 1"}}, false},
 	{&pattern{text: `requested mtu is higher than active mtu|\binvalid mtu - \d`}, Entry{Name: "Requested mtu is higher than active mtu",
 		Brief:  "perftest: the path MTU asked for is above the port's: it goes on with the port's",
-		Causes: []string{"the interface's MTU is small: active_mtu 4096 wants an interface of 4200 or so"},
+		Causes: []string{"the interface's MTU is small: active_mtu 4096 wants an interface of 4192"},
 		Checks: []string{"ip link; ibv_devinfo: active_mtu", "the two ends must have the same path MTU: -m"}, See: []string{"path_mtu"}}, false},
 	{&pattern{text: `requested size larger than port mtu|max msg size in ud is mtu`}, Entry{Name: "Requested size larger than port MTU",
 		Brief:  "UD: a message is one packet, and so at most the path MTU long",
@@ -115,7 +120,7 @@ var programMessages = []message{
 		Causes: []string{"a kernel for clouds or a minimal one leaves RDMA out: rdma_rxe and siw are in a package of their own, or in the full kernel", "the kernel was updated and not started yet: its modules are those of another version", "a module from outside the kernel (nvidia-peermem, gdrdrv) was not built for this kernel",
 			"in a container: modules are the host's"},
 		Checks: []string{"uname -r; ls /lib/modules", "Debian: linux-image-amd64 in place of linux-image-cloud-amd64; Ubuntu: linux-modules-extra-$(uname -r); Fedora, RHEL: kernel-modules-extra"},
-		Tools:  []string{"adverb's software devices need no module"}, See: []string{"ibv_get_device_list ENOSYS"}}, false},
+		Tools:  []string{"adverb's software devices need no module"}, See: []string{"No IB devices found"}}, false},
 	{&pattern{text: `nvidia_p2p_(?:get_pages|dma_map_pages)|nv_get_p2p_|nv_mem_acquire`}, Entry{Name: "nvidia_p2p_get_pages failed",
 		Brief:  "the GPU's driver would not give its memory to an RDMA card",
 		Causes: []string{"the address is not GPU memory, was freed, or is of CUDA's virtual memory calls, which want dma-buf", "the GPU's window of PCIe (BAR1) is full, or the GPU model has no peer access", "nvidia-peermem and the GPU's driver are of different versions: unknown symbol"},

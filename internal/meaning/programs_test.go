@@ -39,7 +39,7 @@ var sources = []struct {
 	}},
 	{"pingpong, cmatose", [][2]string{
 		{"Couldn't get local LID", "message: Couldn't get local LID"}, {"Couldn't listen to port 18515", "message: Couldn't listen to port"}, {"Couldn't get port info", "errno 22 of ibv_query_port"},
-		{"can't read sgid of index 3", "errno 61 of ibv_query_gid"}, {"IB device 'mlx5_9' wasn't found", "errno 38 of ibv_get_device_list"}, {"No RDMA devices were detected", "errno 38 of ibv_get_device_list"},
+		{"can't read sgid of index 3", "errno 61 of ibv_query_gid"}, {"IB device 'mlx5_9' wasn't found", "message: No IB devices found"}, {"No RDMA devices were detected", "message: No IB devices found"},
 		{"Work completion error 12", "status 12"}, {"Requested size larger than port MTU (1024)", "message: Requested size larger than port MTU"}, {"Couldn't connect to remote QP", "errno 22 of ibv_modify_qp"},
 		{"cmatose: failure connecting: Invalid argument", "errno 22 of rdma_connect"}, {"cmatose: bind address failed: Address already in use", "errno 98 of rdma_bind_addr"},
 		{"cmatose: resolve route failed: Connection timed out", "errno 110 of rdma_resolve_route"}, {"error polling cq -1", "message: poll CQ failed"},
@@ -48,7 +48,7 @@ var sources = []struct {
 		{" Unable to init the socket connection", "message: Unable to init the socket connection"}, {"Problem in resolving basic address and port", "message: Unable to init the socket connection"},
 		{"Unexpected CM event bl blka 8", "cm-event 8"}, {"unexpected CM event 10", "cm-event 10"}, {"bad event waiting for connect request 9", "cm-event 9"}, {"Received 10 times ADDR_ERROR - aborting", "cm-event 1"},
 		{"Requested mtu is higher than active mtu ", "message: Requested mtu is higher than active mtu"}, {" Found Incompatibility issue with GID types.", "message: Found Incompatibility issue with GID types"},
-		{" Did not get Message for 120 Seconds, exiting..", "message: Did not get Message for 120 Seconds"}, {"poll CQ failed -1", "message: poll CQ failed"}, {" Did not detect devices ", "errno 38 of ibv_get_device_list"},
+		{" Did not get Message for 120 Seconds, exiting..", "message: Did not get Message for 120 Seconds"}, {"poll CQ failed -1", "message: poll CQ failed"}, {" Did not detect devices ", "message: No IB devices found"},
 		{"Failed to resolve RDMA CM address for cm node 0.", "errno 19 of rdma_resolve_addr"}, {" Bad wc status 12", "status 12"}, {"Poll send CQ error status=12 qp 0", "status 12"},
 		{"Requested QP size might be too big. Try reducing TX depth and/or inline size.", "errno 22 of ibv_create_qp"}, {"DMA-BUF is not supported on this GPU", "setting: nvidia_peermem"},
 		{" Unable to Connect the HCA's through the link", "errno 22 of ibv_modify_qp"}, {" Couldn't create IB resources", "message: Couldn't create IB resources"},

@@ -10,7 +10,7 @@ var settings = []Entry{
 	{Name: "path_mtu", Also: []string{"active_mtu", "IBV_QP_PATH_MTU"},
 		Brief:  "the most bytes of payload in a packet, as a code from 1 to 5; the same at both ends",
 		Causes: []string{"4096 (code 5) on an Ethernet of 1500: ibv_modify_qp to RTR says EINVAL, or long messages end with status 12 while short ones pass", "ends with different path MTUs: status 9", "a switch on the way with a smaller MTU than the hosts"},
-		Checks: []string{"active_mtu of both ends: ibv_devinfo; take the smaller one", "ping -M do -s 4132 for 4096"},
+		Checks: []string{"active_mtu of both ends: ibv_devinfo; take the smaller one", Ping4096 + " for 4096"},
 		Tools:  []string{"adverb devinfo: active_mtu", "adverb stat -v: path_mtu_exceeded_err"}, See: []string{"mtu 3", "mtu 5", "ibv_modify_qp RTR EINVAL", "reject 26"}},
 	{Name: "timeout", Also: []string{"ack_timeout", "qp_timeout", "local_ack_timeout", "NCCL_IB_TIMEOUT"},
 		Brief:  "the code of the time after which a requester sends again: 4.096 µs × 2^timeout",

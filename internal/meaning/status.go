@@ -141,7 +141,7 @@ var statuses = [...]Entry{
 		},
 		Checks: []string{
 			"show_gids, or adverb gids: the entry of the index must be RoCE v2 and have an address from which ping -I reaches the peer",
-			"ping -M do -s 4132 to the peer for path MTU 4096, -s 1472 for an Ethernet of 1500",
+			Ping4096 + " to the peer for path MTU 4096, -s 1472 for an Ethernet of 1500",
 			"ib_write_bw between the same two devices, with the same GID index and traffic class (-x, --tclass)",
 			"counters of both ends before and after: local_ack_timeout_err here with nothing received there means that packets do not arrive; with packets received there, that answers do not come back, or that the peer drops them",
 			"the peer's log at the second of the first error, and the switch ports' counters of errors, drops and pauses",

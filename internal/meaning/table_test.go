@@ -271,3 +271,18 @@ func TestHealth(t *testing.T) {
 		}
 	}
 }
+
+// Ping4096 sends packets as long as the longest of RC with 4096 bytes, by IPv4 and IPv6: a WRITE ONLY with immediate data.
+func TestPing(t *testing.T) {
+	const icmp, udp, ipv4, ipv6 = 8, 8, 20, 40
+	headers := udp + wire.BTHSize + wire.RETHSize + wire.ImmDtSize + wire.ICRCSize
+	for _, ip := range []int{ipv4, ipv6} {
+		packet := ip + headers + 4096
+		if want := fmt.Sprintf("ping -M do -s %d", packet-ip-icmp); meaning.Ping4096 != want {
+			t.Errorf("an IP header of %d bytes: got %q, want %q", ip, meaning.Ping4096, want)
+		}
+	}
+	if e, _ := meaning.Lookup(meaning.KindMTU, int(verbs.MTU4096)); !strings.Contains(e.More, fmt.Sprint(ipv4+headers+4096)) || !strings.Contains(e.More, "4192") {
+		t.Errorf("mtu 5: got %q, want the length of the longest packet, and the MTU of an interface that hosts give it", e.More)
+	}
+}

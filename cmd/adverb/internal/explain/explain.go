@@ -316,6 +316,9 @@ func where(f *meaning.Finding, n int) string {
 }
 
 func printFull(w io.Writer, prog string, f *meaning.Finding) {
+	if f.Guess {
+		fmt.Fprintf(w, "%s failed, and no errno is given. The likeliest:\n\n", f.Call)
+	}
 	fmt.Fprintf(w, "%s", f.Title())
 	if len(f.Also) > 0 {
 		fmt.Fprintf(w, " (%s)", strings.Join(f.Also, ", "))
