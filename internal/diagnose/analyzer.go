@@ -51,7 +51,7 @@ type counts struct {
 	good, otherID, bad, zero, uncheckedICRC                                                   int
 	secured, undecoded, long, trainPackets, evicted, unpaired                                 int
 	cm, requests, rcRequests, responses, repeats, acks, naks, rnrs                            int
-	unacknowledged, answered                                                                  int // packets of UD and UC; queue pairs
+	unacknowledged, answered, unintroduced                                                    int // packets of UD and UC; queue pairs
 	ce, cnps                                                                                  int
 
 	tcps, midway, tcpSegments, tcpCopies, tcpHoles, tcpUnseen, tcpEvicted int // of iWARP

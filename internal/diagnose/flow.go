@@ -61,6 +61,7 @@ type flow struct {
 	nxt       wire.PSN
 	una       wire.PSN // the first that is not acknowledged
 	prev      wire.PSN // of the latest request
+	inMessage bool     // the latest new request does not end its message
 	flushed   bool     // that was a FLUSH with the ICRC of the specification: one as Linux wants it may come behind
 	ring      []sent
 	gaps      []gap
@@ -128,8 +129,11 @@ type flow struct {
 	reqFrame     int // of the latest request
 	reqAckAsked  bool
 
-	respNxt  wire.PSN // the next response to a READ
-	respOpen bool     // the latest one does not end its message
+	respNxt   wire.PSN // the next response to a READ
+	respOpen  bool     // the latest one does not end its message
+	respFrame int      // its frame
+	unasked   gap      // responses that are missing, and were not asked for again so far
+	unaskedOf int      // how many; 0 is none
 }
 
 // sent is a request that was captured.

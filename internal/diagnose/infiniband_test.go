@@ -156,7 +156,7 @@ func TestLinks(t *testing.T) {
 					t.Errorf("%v, want %v\n%s", got, s.want, &text)
 				}
 				for _, u := range r.Unchecked {
-					if !strings.HasPrefix(u, "no answers were captured") {
+					if !strings.HasPrefix(u, "no answers were captured") && !strings.HasPrefix(u, "how ") {
 						t.Errorf("not checked: %q", u)
 					}
 				}

@@ -49,6 +49,9 @@ func (a *Analyzer) finish(f *flow) {
 			x.Words = words("%d packets were open, the last in frame %d.", f.leftOpen, f.leftReq)
 		}
 	}
+	if f.conn == nil && f.requests > 0 {
+		a.count.unintroduced++
+	}
 	a.unanswered(f)
 	f.judgeOrder()
 	if f.requests >= many && f.repeats*2 >= f.requests {
@@ -94,6 +97,7 @@ func (a *Analyzer) finish(f *flow) {
 			}
 		}
 	}
+	a.unaskedResponses(f)
 	a.mixedPriorities(f)
 	a.compareEnds(f)
 }
@@ -288,9 +292,7 @@ func (a *Analyzer) ofCapture() {
 			x.Count, x.Words = c.otherID, words("%d of %d packets, and their ICRCs are right for the identification that was solved for.", c.otherID, c.roce)
 		}
 	}
-	if errors.Is(a.readErr, capture.ErrCut) {
-		a.found.add(capCut, "")
-	}
+	a.cutShort()
 	for _, name := range slices.Sorted(maps.Keys(a.ulps)) {
 		if x := a.found.add(ulp, ""); x != nil {
 			x.Count, x.Words = a.ulps[name], words("%s: REQs to its port: %d.", name, a.ulps[name])
@@ -350,6 +352,12 @@ func (a *Analyzer) unchecked() []string {
 	say(c.cut, "frames are cut before anything could be told of them")
 	say(c.evicted, "queue pairs were forgotten early, since there were so many or their number was used again")
 	say(c.unpaired, "answers fit several queue pairs")
+	switch n := c.unintroduced; {
+	case n == 1:
+		list = append(list, "how 1 queue pair was connected was not captured: its path MTU, depth of READs and rnr_retry are not known")
+	case n > 1:
+		list = append(list, words("how %d queue pairs were connected was not captured: their path MTU, depth of READs and rnr_retry are not known", n))
+	}
 	if a.readErr != nil && !errors.Is(a.readErr, capture.ErrCut) {
 		list = append(list, "the file is damaged: "+a.readErr.Error())
 	}

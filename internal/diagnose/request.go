@@ -100,6 +100,7 @@ func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
 			f.gaps = append(f.gaps, gap{f.nxt, psn, p.Frame.Time, p.Frame.Number})
 		}
 		f.nxt, f.loose, f.cause = psn.Add(span), unknown, byNothing
+		f.inMessage = !w.Opcode.EndsMessage()
 		a.put(f, e)
 		a.open(f, p, w)
 		return
@@ -213,6 +214,9 @@ func (a *Analyzer) repeat(f *flow, p *capture.Packet, w *wire.Packet, e sent, se
 	a.count.repeats++
 	if e.psn.Less(f.una) {
 		a.overtaken(f, e.psn)
+	}
+	if g := f.peer; g != nil && g.unaskedOf > 0 && e.psn.Less(g.unasked.to) {
+		g.unaskedOf = 0
 	}
 	old := f.entry(e.psn)
 	since := int64(0)

@@ -41,9 +41,15 @@ func (a *Analyzer) readResponse(f *flow, p *capture.Packet, w *wire.Packet) {
 	if f.respOpen && g != nil {
 		if d := w.PSN.Diff(f.respNxt); d > 0 && d < jump {
 			g.gapFrame = p.Frame.Number // the requester will ask again
+			if f.unaskedOf == 0 {
+				f.unasked, f.unaskedOf = gap{f.respNxt, w.PSN, p.Frame.Time, p.Frame.Number}, d
+			}
 		}
 	}
-	f.respOpen, f.respNxt = !w.Opcode.EndsMessage(), w.PSN.Add(1)
+	if f.unaskedOf > 0 && !w.PSN.Less(f.unasked.from) && w.PSN.Less(f.unasked.to) {
+		f.unaskedOf-- // it comes late, or again
+	}
+	f.respOpen, f.respNxt, f.respFrame = !w.Opcode.EndsMessage(), w.PSN.Add(1), p.Frame.Number
 	if g == nil {
 		return
 	}

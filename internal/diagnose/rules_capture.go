@@ -20,6 +20,6 @@ var captureRules = map[ruleID]rule{
 	capTrain: {"CAP-TRAIN", Info, Proven, OfCapture, "Packets were captured in one piece with others",
 		[]string{"The system leaves it to the card to cut long datagrams, or joins packets that come. The network never sees them so, and nothing has to be done.", "For Wireshark, which takes them for damaged packets, turn that off during the capture: ethtool -K IFACE tx-udp-segmentation off gro off."}, ""},
 	capHole: {"CAP-HOLE", Info, Likely, OfCapture, "The capture itself has lost packets",
-		[]string{"Packets are missing here that the receiver acknowledged. Give the capture a larger buffer (tcpdump -B 65536), or write less (-s 128)."},
+		[]string{"Packets are missing here that the receiver has, since it acknowledged them or went on. Give the capture a larger buffer (tcpdump -B 65536), or write less (-s 128)."},
 		"the packets took a way that was not captured."},
 }
