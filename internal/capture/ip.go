@@ -69,6 +69,7 @@ func (d *Decoder) ipv4(b []byte, length, depth int) Kind {
 	flags := binary.BigEndian.Uint16(b[6:])
 	p.DontFragment = flags&ipv4DontFragment != 0
 	if flags&(ipv4MoreFollow|ipv4OffsetMask) != 0 {
+		p.Src, p.Dst = netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[12:])), 0), netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[16:])), 0)
 		return KindFragment
 	}
 	if total := int(binary.BigEndian.Uint16(b[2:])); total >= n && total < length {
@@ -111,6 +112,7 @@ func (d *Decoder) ipv6(b []byte, length, depth int) Kind {
 			next, at = b[at], at+n
 			continue
 		case protocolFragment:
+			d.p.Src, d.p.Dst = netip.AddrPortFrom(src, 0), netip.AddrPortFrom(dst, 0)
 			return KindFragment
 		}
 		break

@@ -45,7 +45,7 @@ type Packet struct {
 	VLAN           uint16  // of the innermost tag: its priority and number
 	Tagged         bool
 
-	Src, Dst netip.AddrPort // of RoCE v1 and InfiniBand the GIDs, with port 0; without a GRH LIDs, see [LIDAddr]
+	Src, Dst netip.AddrPort // of RoCE v1 and InfiniBand the GIDs, with port 0; without a GRH LIDs, see [LIDAddr]; of [KindFragment] with port 0
 	SLID     uint16         // InfiniBand
 	DLID     uint16
 

@@ -83,7 +83,9 @@ type hosts struct {
 	flows                         []*flow
 	translatedSrc, translatedDst  netip.Addr // the GIDs of a REQ for which ICRCs fit
 	badFinding, natFinding, train *Finding
-	attempts                      []int64 // that failed, or ended within a second
+	fragments                     int      // of IP packets that were not put together
+	damaged                       []damage // requests among the first damaged packets
+	attempts                      []int64  // that failed, or ended within a second
 	attemptFrames                 []int
 	icmp, congested, storm        *Finding
 	tooLong                       *Finding
@@ -129,6 +131,11 @@ func (a *Analyzer) Frame(f capture.Frame) {
 		a.pause(p)
 	case capture.KindFragment:
 		c.fragments++
+		if h := a.pairs[hostKey{p.Src.Addr(), p.Dst.Addr()}]; h != nil {
+			h.fragments++
+		} else if a.pairs[hostKey{p.Dst.Addr(), p.Src.Addr()}] != nil {
+			a.hostsOf(p.Src.Addr(), p.Dst.Addr()).fragments++
+		}
 	case capture.KindCut:
 		if p.Version != 0 {
 			c.cutEarly++

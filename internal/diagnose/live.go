@@ -82,7 +82,7 @@ func (a *Analyzer) News() (list []*Finding) {
 		switch {
 		case x.dropped || x.note():
 			continue
-		case x.rule == icrcBad && x.hosts.good == 0: // the capture may be what differs
+		case x.rule == icrcBad && (x.hosts.good == 0 || x.hosts.damageIsOpen(a.last)): // the capture may be what differs
 			continue
 		case x.rule == lossNAK && x.flow.unrepeated(), x.flow != nil && x.flow.puzzling() && x.rule != psnMismatch:
 			continue

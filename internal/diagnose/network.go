@@ -37,6 +37,7 @@ func (a *Analyzer) icrc(h *hosts, p *capture.Packet) bool {
 	}
 	c.bad++
 	a.onHosts(h, icrcBad, &h.badFinding, p.Frame.Number)
+	h.noteDamage(p)
 	return h.good == 0 // where no packet is right, the capture may differ from the packets that were sent
 }
 
@@ -103,13 +104,7 @@ func (a *Analyzer) finishHosts(h *hosts) {
 		lowPorts = 1024
 	)
 	a.finishPath(h)
-	if x := h.badFinding; x != nil {
-		x.Words = words("%d of %d packets.", x.Count, h.good+x.Count)
-		if h.good == 0 && h.answered {
-			x.Severity, x.Certainty = Info, Hint
-			x.Words += " All of this direction, and the receiver took them: so the capture differs from what was sent."
-		}
-	}
+	h.judgeDamage()
 	h.judgeTooLong()
 	if x := h.train; x != nil {
 		x.Words = words("%d datagrams are several packets each, which were judged one by one.", x.Count)

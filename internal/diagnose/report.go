@@ -130,6 +130,21 @@ func (a *Analyzer) judgeNAKs(f *flow) {
 	}
 }
 
+// proveLosses: a NAK for a sequence error proves no loss, since packets may have overtaken each other. It is one where packets
+// were lost between two points of the capture, or were damaged.
+func (a *Analyzer) proveLosses() {
+	for _, x := range a.found.all {
+		if x.rule != lossNAK || x.flow == nil {
+			continue
+		}
+		h := x.flow.hosts
+		_, lost := h.path.lost(h.key.src == h.key.dst)
+		if lost > 0 && h.path.matched > 0 || h.badFinding != nil && h.badFinding.Certainty == Proven {
+			x.Certainty = Proven
+		}
+	}
+}
+
 // judgeOrder takes NAKs back that came since packets had overtaken each other, and none was lost.
 func (f *flow) judgeOrder() {
 	x, path := f.places[lossNAK], &f.hosts.path
@@ -158,7 +173,7 @@ func (f *flow) lossFrames() []int {
 // oneWay finds hosts of which only one direction was captured.
 func (a *Analyzer) oneWay() {
 	for _, h := range a.hostList() {
-		if h.data == 0 || h.key.dst.IsMulticast() || h.back != nil && h.back.packets > 0 {
+		if h.data == 0 || h.key.dst.IsMulticast() || h.back != nil && h.back.packets+h.back.fragments > 0 {
 			continue
 		}
 		silent, asks := false, false
@@ -206,6 +221,7 @@ func (a *Analyzer) Report() *Report {
 	for _, h := range list {
 		a.finishHosts(h)
 	}
+	a.proveLosses()
 	a.oneWay()
 	a.finishPauses()
 	a.ofCapture()

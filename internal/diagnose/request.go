@@ -68,6 +68,7 @@ func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
 		f.begin(psn)
 		f.began, f.beganAt = psn, p.Frame.Time
 	}
+	f.hosts.cameAgain(f, psn)
 	d := psn.Diff(f.nxt)
 	if d > jump || d < -jump || d < 0 && psn.Diff(f.una) < -longAgo && f.entry(psn) == nil { // a new use of the number
 		f.begin(psn)

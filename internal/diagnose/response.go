@@ -174,6 +174,7 @@ func (a *Analyzer) acknowledge(f *flow, p *capture.Packet, psn wire.PSN, s wire.
 			if e := g.entry(psn); e != nil && (e.op.IsRead() || e.op.IsAtomic()) {
 				g.openReads = max(0, g.openReads-1)
 			}
+			g.damageAcknowledged(psn)
 			a.checkHoles(g, p, psn)
 			g.progress(p, psn)
 		}

@@ -51,7 +51,7 @@ var transportRules = map[ruleID]rule{
 		"the program uses RNR as flow control on purpose."},
 	pathLoss: {"LOSS-PATH", Warning, Proven, OfNetwork, "Packets were lost between two points of the capture",
 		[]string{"The capture has the sender's copy and not the receiver's.", notLossless}, "the second point of the capture has lost them itself."},
-	lossNAK: {"LOSS-NAK", Warning, Proven, OfNetwork, "Packets were lost, and the receiver asked for them",
+	lossNAK: {"LOSS-NAK", Warning, Likely, OfNetwork, "Packets were lost, and the receiver asked for them",
 		[]string{notLossless, "Many receivers drop all that follows a lost packet (go-back-N), so small losses cost much."},
 		"packets overtook each other: several paths, adaptive routing, a LAG that spreads packets."},
 	lossTimeout: {"LOSS-TIMEOUT", Warning, Likely, OfNetwork, "Requests were repeated after a timeout",
