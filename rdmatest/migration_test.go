@@ -1,6 +1,7 @@
 package rdmatest_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -163,6 +164,47 @@ func TestPathMigrationAlone(t *testing.T) {
 		}
 		if s, lid := migState(t, x); s != verbs.MigRearm || lid != pb.LID {
 			t.Errorf("the state is %v, the path leads to LID %d; want REARM and %d", s, lid, pb.LID)
+		}
+	})
+}
+
+// An end whose alternate path is not the one that its peer has taken does not follow, and its program is told once, until
+// it wishes for migration anew.
+func TestPathMigrationRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, a, b := spines(t, rdmatest.Config{LMC: 1})
+		x, y := rdmatest.Connect(t, a, b, brief)
+		alternate(t, x, y, false)
+		other := verbs.QPAttr{AltPort: 1, AltTimeout: 8, PathMigState: verbs.MigRearm}
+		if s, lid := migState(t, y); s != verbs.MigRearm {
+			t.Fatalf("the state is %v, want REARM", s)
+		} else {
+			other.AltAH = verbs.AHAttr{DLID: lid} // the primary path
+		}
+		if err := y.QP.Modify(&other, verbs.MaskAltPath|verbs.MaskPathMigState); err != nil {
+			t.Fatal(err)
+		}
+		if ends(x, y) != verbs.WCSuccess || ends(y, x) != verbs.WCSuccess {
+			t.Fatal("WRITEs fail")
+		}
+		if err := x.QP.Modify(&verbs.QPAttr{PathMigState: verbs.MigMigrated}, verbs.MaskPathMigState); err != nil {
+			t.Fatal(err)
+		}
+		if st := ends(x, y); st != verbs.WCRetryExceeded {
+			t.Errorf("a WRITE by a path that the peer does not know ends with %v, want RETRY_EXC_ERR", st)
+		}
+		event(t, b, verbs.EventPathMigErr)
+		if s, _ := migState(t, y); s != verbs.MigArmed {
+			t.Errorf("the state is %v, want ARMED still", s)
+		}
+		if err := y.QP.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if e, err := b.NextEvent(ctx); err == nil {
+			t.Errorf("then event %v, want none: the program has been told", e.Type)
 		}
 	})
 }

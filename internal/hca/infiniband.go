@@ -22,6 +22,7 @@ type ibWay struct {
 	flow     wire.Flow
 	hopLimit uint8
 	alt      *path // of a QP: the alternate path, or nil
+	refused  bool  // the peer has migrated and the QP has not followed, which the program has been told
 }
 
 var _ verbs.ProviderMcastLID = (*qp)(nil)
@@ -164,16 +165,21 @@ func (q *qp) takeAlternate() {
 }
 
 // followsPeer reports whether a packet asks q to migrate, from the peer's new path to q's alternate one, and has q do so.
+// A QP that wishes for migration and cannot follow tells its program once: it hears nothing from its peer any more.
 func (q *qp) followsPeer(now time.Duration, p *wire.Packet, d *link.Datagram, segment int, payload []byte) bool {
 	ib := q.out.ib
-	if ib == nil || ib.alt == nil || !p.MigReq || d.Src != ib.alt.dst || d.Dst != ib.alt.ib.src || !q.peer.Verify(ib.alt.ib.src.Addr(), d, segment, payload) {
+	if ib == nil || ib.alt == nil || !p.MigReq || !q.peer.Verify(d.Dst.Addr(), d, segment, payload) {
 		return false
 	}
-	if !q.t.Migrate(now) {
-		return false
+	if d.Src == ib.alt.dst && d.Dst == ib.alt.ib.src && q.t.Migrate(now) {
+		q.takeAlternate()
+		return true
 	}
-	q.takeAlternate()
-	return true
+	if q.migrating && !ib.refused {
+		ib.refused = true
+		q.t.RefuseMigration()
+	}
+	return false
 }
 
 // pkey returns the P_Key of q's packets, which the table has now at the QP's index; 0 where the subnet manager has taken

@@ -203,7 +203,9 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		q.out.ib.alt = alternate
 	}
 	if mask&verbs.MaskPathMigState != 0 {
-		q.migrating = attr.PathMigState == verbs.MigRearm
+		if q.migrating = attr.PathMigState == verbs.MigRearm; q.migrating {
+			q.out.ib.refused = false
+		}
 	}
 	if migrates {
 		q.t.Migrate(now)

@@ -30,3 +30,6 @@ func (q *QP) Migrate(now time.Duration) bool {
 	q.service.attributesChanged(now)
 	return true
 }
+
+// RefuseMigration tells the program that the peer has migrated, and the QP cannot follow.
+func (q *QP) RefuseMigration() { q.raise(verbs.EventPathMigErr, nil) }
