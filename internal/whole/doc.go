@@ -24,6 +24,7 @@
 //	spread  ends that send from several ports, networks of several ways, and nodes that lose packets from a port
 //	paced   ends with a congestion control, which they change
 //	xrc     initiators, and targets that share SRQs
+//	place   FLUSHes and ATOMIC WRITEs
 //
 // The tests check the promises of verbs, not the behaviour of the stack: see oracle_test.go. All ends trust
 // nobody, so forged packets of a hostile station must change nothing. Forged packets have the right addresses, QPNs

@@ -116,7 +116,7 @@ func newEnd(c *conn, side int) *end {
 	n.ends = append(n.ends, e)
 	e.src = newRegion(n, "source", srcSize, verbs.AccessRemoteRead)
 	fill(e.src.bytes()[:srcSize/2], uint64(e.qp.QPN()))
-	e.dst = newRegion(n, "destination", dstSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead)
+	e.dst = newRegion(n, "destination", dstSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead|verbs.AccessFlushGlobal)
 	e.read = newRegion(n, "read", readSize, verbs.AccessLocalWrite)
 	for i := range e.read.bytes() {
 		e.read.bytes()[i] = untouched

@@ -20,7 +20,7 @@ const (
 	napTime = 500 * time.Microsecond // of the device, see hca
 	qpnRest = 3 * time.Second        // for so long no QPN comes again
 
-	everything = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+	everything = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
 )
 
 // node is a host: a device, and a program that uses it.

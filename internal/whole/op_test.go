@@ -38,7 +38,7 @@ func (o *op) sends() bool {
 }
 
 func (o *op) writes() bool {
-	return o.wr.Op == verbs.OpRDMAWrite || o.wr.Op == verbs.OpRDMAWriteWithImm
+	return o.wr.Op == verbs.OpRDMAWrite || o.wr.Op == verbs.OpRDMAWriteWithImm || o.wr.Op == verbs.OpAtomicWrite
 }
 
 func (o *op) takesRecv() bool { return o.sends() || o.wr.Op == verbs.OpRDMAWriteWithImm }
@@ -52,8 +52,9 @@ func (o *op) atomic() bool {
 var (
 	rcOps = []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpSend, verbs.OpSend, verbs.OpSendWithImm,
 		verbs.OpRDMARead, verbs.OpRDMARead}
-	atomicOps = []verbs.Opcode{verbs.OpAtomicFetchAdd, verbs.OpAtomicFetchAdd, verbs.OpAtomicCmpSwap}
-	ucOps     = []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpSend, verbs.OpSendWithImm}
+	placementOps = []verbs.Opcode{verbs.OpFlush, verbs.OpAtomicWrite}
+	atomicOps    = []verbs.Opcode{verbs.OpAtomicFetchAdd, verbs.OpAtomicFetchAdd, verbs.OpAtomicCmpSwap}
+	ucOps        = []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpSend, verbs.OpSendWithImm}
 )
 
 // newOp makes the next work request, or nil if there is no memory for the request now.
@@ -83,6 +84,8 @@ func (e *end) newOp(i int) *op {
 		ops = ucOps
 	case w.plan.Atomics && r.IntN(4) == 0:
 		ops = atomicOps
+	case w.plan.Place && r.IntN(4) == 0:
+		ops = placementOps
 	}
 	o.wr.Op = ops[r.IntN(len(ops))]
 	o.length = e.length()
@@ -91,6 +94,18 @@ func (e *end) newOp(i int) *op {
 	case o.atomic():
 		p.n.words.prepare(o)
 		o.where = "words"
+	case o.wr.Op == verbs.OpAtomicWrite:
+		o.area, o.where, o.length = e.area, "destination", 8
+		o.off = 8 * r.IntN(dstSize/8)
+		o.wr.Remote = p.dst.mr.Remote(o.off)
+	case o.wr.Op == verbs.OpFlush:
+		o.area, o.where, o.length = e.area, "destination", min(o.length, dstSize)
+		o.off = r.IntN(dstSize - o.length + 1)
+		o.wr.Remote = p.dst.mr.Remote(o.off)
+		o.wr.Flush = verbs.Flush{Length: uint32(o.length), Placement: verbs.FlushGlobal}
+		if r.IntN(4) == 0 {
+			o.wr.Flush.Selectivity, o.wr.Remote.VA, o.off, o.length = verbs.FlushMR, r.Uint64(), 0, dstSize
+		}
 	case o.wr.Op == verbs.OpRDMARead && r.IntN(3) == 0:
 		o.length = 1 + r.IntN(srcSize/2)
 		if x := e.lastRead(); x != nil && r.IntN(2) == 0 {
@@ -165,6 +180,9 @@ func (e *end) flags(o *op, i int) {
 
 // memory gives the work request local memory, or returns false.
 func (e *end) memory(o *op) bool {
+	if o.wr.Op == verbs.OpFlush {
+		return true
+	}
 	if x := o.over; x != nil {
 		o.target, x.under = x.target, o
 		o.wr.SGList = split(e.read.mr, o.target, o.length, 1+e.rnd.IntN(3))
@@ -237,7 +255,7 @@ func (e *end) spoil(o *op) {
 		return
 	}
 	switch k := r.IntN(5); {
-	case k == 0 && o.length > 0:
+	case k == 0 && o.length > 0 && o.wr.Op != verbs.OpFlush:
 		o.wr.Flags &^= verbs.SendInline
 		o.wr.InlineData = nil
 		o.wr.SGList = []verbs.SGE{{Addr: 4096, Length: uint32(o.length), LKey: verbs.LKey(r.Uint32())}}
@@ -248,11 +266,11 @@ func (e *end) spoil(o *op) {
 	case k == 1 && !o.sends() && o.length > 0:
 		o.wr.Remote.RKey = verbs.RKey(r.Uint32())
 		o.expect, o.where = verbs.WCRemAccessErr, "bad rkey"
-	case k == 2 && !o.sends() && !o.atomic() && o.length > 0:
+	case k == 2 && !o.sends() && !o.atomic() && o.wr.Op != verbs.OpAtomicWrite && o.wr.Flush.Selectivity == verbs.FlushRange && o.length > 0:
 		end := p.dst.mr.Remote(0)
 		o.wr.Remote = end.Add(dstSize - o.length + 1) // by a byte
 		o.expect, o.where = verbs.WCRemAccessErr, "out of bounds"
-	case k == 3 && o.writes() && o.length > 0:
+	case k == 3 && (o.writes() || o.wr.Op == verbs.OpFlush) && o.length > 0:
 		o.wr.Remote = p.src.mr.Remote(0) // the peer may only read this region
 		o.expect, o.where = verbs.WCRemAccessErr, "no permission"
 	case k == 4 && o.sends():

@@ -57,6 +57,7 @@ type plan struct {
 	Holes   int  // nodes lose packets from a port, for a while
 	Dead    bool // nodes lose packets from one of the ports, always
 	XRC     bool // some initiators send to SRQs that targets share
+	Place   bool // some ends FLUSH, and send ATOMIC WRITEs
 }
 
 // draw makes the plan of a seed.
@@ -92,6 +93,7 @@ func draw(seed uint64) plan {
 		Pace:   rand.New(rand.NewPCG(seed, 0x9ace)).IntN(3) == 0,
 		Dead:   rand.New(rand.NewPCG(seed, 0xdead)).IntN(8) == 0,
 		XRC:    rand.New(rand.NewPCG(seed, 0x8cc)).IntN(3) == 0,
+		Place:  rand.New(rand.NewPCG(seed, 0xf1a5)).IntN(3) == 0,
 	}
 	if maybe(4) { // calm: nothing may fail, or wait for a timeout
 		p.Queue = 0
@@ -184,6 +186,7 @@ func (p plan) simpler() []plan {
 		func(q *plan) *bool { return &q.Route }, func(q *plan) *bool { return &q.Bare },
 		func(q *plan) *bool { return &q.Spray }, func(q *plan) *bool { return &q.Pace },
 		func(q *plan) *bool { return &q.Dead }, func(q *plan) *bool { return &q.XRC },
+		func(q *plan) *bool { return &q.Place },
 	} {
 		add(func(q *plan) { *b(q) = false })
 	}

@@ -200,7 +200,7 @@ func (t *totals) countPorts(ports []*sim.Port) {
 func TestWholeDeadPort(t *testing.T) {
 	sum, runs := changed(t, 5000, func(p *plan) {
 		*p = plan{Seed: p.Seed, Nodes: p.Nodes, Conns: p.Conns, Lives: 1, Ops: 200, IPv6: p.IPv6, MTU: p.MTU, SRQ: p.SRQ, Windows: p.Windows,
-			Atomics: p.Atomics, Gather: p.Gather, Secure: p.Secure, Notify: p.Notify, Rereg: p.Rereg, Route: p.Route, Pace: p.Pace,
+			Atomics: p.Atomics, Place: p.Place, Gather: p.Gather, Secure: p.Secure, Notify: p.Notify, Rereg: p.Rereg, Route: p.Route, Pace: p.Pace,
 			Spray: true, Dead: true}
 	})
 	if sum.Holed < 10*runs || sum.PathsLeft < runs/2 {

@@ -58,6 +58,7 @@ type totals struct {
 	Held, Needless, Secured, Overruns, Rings, Rereg, Insider, Injected  uint64
 	Robbed, Sprayed, PathsLeft, Holed, Routed, Paced, CNPs, SecuredHeld uint64
 	XRC                                                                 uint64 // messages
+	Flushes, AtomicWrites                                               uint64
 }
 
 func (t *totals) add(o *totals) {
@@ -101,6 +102,8 @@ func (t *totals) add(o *totals) {
 	t.CNPs += o.CNPs
 	t.SecuredHeld += o.SecuredHeld
 	t.XRC += o.XRC
+	t.Flushes += o.Flushes
+	t.AtomicWrites += o.AtomicWrites
 }
 
 // events are datagrams out and in, forged ones included, and work requests with their completions.

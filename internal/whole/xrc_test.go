@@ -308,7 +308,14 @@ func (l *xrcLink) post() {
 	n := r.IntN(maxMessage - off)
 	o := &xrcOp{srq: i}
 	o.wr = verbs.SendWR{ID: uint64(len(l.ops)), Flags: verbs.SendSignaled, RemoteSRQN: l.hub.srqs[i].srq.Num()}
-	switch o.wr.Op = []verbs.Opcode{verbs.OpSend, verbs.OpSendWithImm, verbs.OpRDMAWrite, verbs.OpAtomicFetchAdd}[r.IntN(4)]; o.wr.Op {
+	o.wr.Op = []verbs.Opcode{verbs.OpSend, verbs.OpSendWithImm, verbs.OpRDMAWrite, verbs.OpAtomicFetchAdd}[r.IntN(4)]
+	if l.w.plan.Place && r.IntN(4) == 0 {
+		o.wr.Op = verbs.OpFlush
+	}
+	switch o.wr.Op {
+	case verbs.OpFlush:
+		n, o.wr.Flush = 0, verbs.Flush{Length: xrcArea, Placement: verbs.FlushGlobal}
+		o.wr.Remote = l.areaMRs[i].Remote(0)
 	case verbs.OpSend, verbs.OpSendWithImm:
 		o.wr.Imm = r.Uint32()
 	case verbs.OpRDMAWrite:
@@ -359,6 +366,8 @@ func (l *xrcLink) completed(wc *verbs.WC) {
 		return
 	}
 	switch o.wr.Op {
+	case verbs.OpFlush:
+		l.w.totals.Flushes++
 	case verbs.OpRDMAWrite:
 		copy(l.want[o.srq][o.at:], o.data)
 	case verbs.OpAtomicFetchAdd:
