@@ -616,4 +616,4 @@ var mutants = slices.Concat([]mutant{
 		"	if !slices.Contains(p.napping, t) {\n		p.armLocked(t)\n", "	if t.nap == 0 {\n		p.armLocked(t)\n", "./internal/rnic", "TestRoomAfterNap"},
 }, diagnosedMutants, networkMutants, nearMutants, recoveryMutants, programMutants, cornerMutants, toolMutants, endMutants, fenceMutants,
 	foreignMutants, faultMutants, identityMutants, rpcMutants, kernelMutants, cmMutants, doorMutants, timesMutants, siwMutants, addressMutants,
-	placementMutants, xrcMutants, infiniBandMutants, limitMutants, claimMutants, attackMutants, habitMutants, releaseMutants, supervisedMutants, cardMutants, mappedMutants)
+	placementMutants, xrcMutants, infiniBandMutants, roceV1Mutants, limitMutants, claimMutants, attackMutants, habitMutants, releaseMutants, supervisedMutants, cardMutants, mappedMutants)
