@@ -20,7 +20,7 @@ const defaultPKey verbs.PKey = wire.DefaultPKey
 type IBAddr struct {
 	GID     verbs.GID  // at BindIB the zero GID stands for all
 	Service uint64     // at BindIB 0, or a service ID whose low 16 bits are 0, asks for a free one: see [PortSpace.Service]
-	PKey    verbs.PKey // at ResolveIB: the partition, or 0 for the default one
+	PKey    verbs.PKey // at ResolveIB: the partition, or 0 for the default one; RoCE has no others
 }
 
 func (a IBAddr) String() string { return fmt.Sprintf("[%v]:0x%016x", a.GID, a.Service) }

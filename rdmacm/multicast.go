@@ -25,8 +25,8 @@ type groups []group
 // JoinMulticast joins a group (rdma_join_multicast). From then on the ID's QP, if it has one,
 // receives the datagrams that are sent to the group. The answer is EventMulticastJoin, whose UD
 // says how to send to the group, or EventMulticastError. On InfiniBand the answer takes the subnet manager's time, and
-// has the group's LID, service level and Q_Key. The ID must have a device, from BindAddr
-// with an address or from ResolveAddr.
+// has the group's LID, service level and Q_Key; the group is of the partition of ResolveIB, once ResolveRoute was called. The
+// ID must have a device, from BindAddr with an address or from ResolveAddr.
 func (id *ID) JoinMulticast(to netip.Addr) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()

@@ -201,7 +201,7 @@ func (e *Endpoint) pathMTU(peer *Endpoint, o Options) verbs.MTU {
 	}
 	there, err := peer.Device.GID(1, o.GIDIndex)
 	e.must(err)
-	if p, ok, err := d.IBPath(there.GID.Addr()); ok && err == nil {
+	if p, ok, err := d.IBPath(there.GID.Addr(), 0); ok && err == nil {
 		return verbs.MTU(p.MTU)
 	}
 	return 0
@@ -221,7 +221,7 @@ func (e *Endpoint) toward(peer *Endpoint, o Options) (gid verbs.GID, lid uint16)
 	e.must(err)
 	switch d, ok := e.Device.Provider().(*device); {
 	case ok && [8]byte(here.GID[:]) != [8]byte(there.GID[:]): // in another subnet
-		p, _, err := d.IBPath(there.GID.Addr())
+		p, _, err := d.IBPath(there.GID.Addr(), 0)
 		e.must(err)
 		return there.GID, p.DLID
 	case o.GRH:

@@ -24,7 +24,7 @@ func TestConnectAndDisconnect(t *testing.T) {
 		len(p.PrivateData) != wire.REQPrivateDataSize || !bytes.HasPrefix(p.PrivateData, []byte("private\x00")) {
 		t.Fatalf("request: got %+v, want the parameters of testParams(0x11), with %d bytes of private data", p, wire.REQPrivateDataSize)
 	}
-	if e.Request != (RequestParams{Service: testService, MTU: 3, RetryCount: 7, ACKTimeout: 17}) || d.Requested() != e.Request {
+	if e.Request != (RequestParams{Service: testService, MTU: 3, RetryCount: 7, ACKTimeout: 17, PKey: 0xffff}) || d.Requested() != e.Request {
 		t.Fatalf("request: got %+v and %+v, want the service %#x, MTU 3, 7 retries and ACK timeout 17", e.Request, d.Requested(), testService)
 	}
 	w.wantState(c, StateREQSent)

@@ -24,6 +24,9 @@ type Config struct {
 	// LastWords has a MAD sent to a peer if this program dies before revoke is called. It may be nil.
 	LastWords func(p Path, mad []byte) (revoke func())
 
+	// HasPKey reports whether the port is in the partition of a P_Key. If it is nil, the port is in the default one alone.
+	HasPKey func(pkey uint16) bool
+
 	// ACKDelay is the code of the channel adapter's acknowledgement delay.
 	ACKDelay uint8
 }

@@ -63,6 +63,7 @@ type ConnectParams struct {
 	LocalCMTimeout  uint8  // within which this side will answer; 0 is DefaultCMTimeout
 	MaxCMRetries    uint8  // 0 is DefaultCMRetries, and at most 15
 	Way             Way    // on InfiniBand
+	PKey            uint16 // 0 is the default one
 }
 
 // Way is what the path of a REQ says on InfiniBand. The zero Way is of other networks.
@@ -78,6 +79,7 @@ type RequestParams struct {
 	MTU        uint8 // path MTU: 1 for 256 bytes to 5 for 4096
 	RetryCount uint8 // for the QPs of both ends
 	ACKTimeout uint8 // for the QP of the passive side
+	PKey       uint16
 }
 
 // check returns why the parameters cannot be sent in a message with room bytes for private data.

@@ -38,7 +38,7 @@ func (m *Machine) handleREQ(now time.Duration, msg *message) {
 	l := m.listener(req.ServiceID, msg.path.Local)
 	rej := wire.REJ{Reason: wire.RejInvalidServiceID}
 	if l != nil {
-		rej = checkREQ(msg, &req)
+		rej = m.checkREQ(msg, &req)
 	}
 	if rej.Reason != 0 {
 		m.rejectREQ(msg, &req, rej)
@@ -74,12 +74,12 @@ func (m *Machine) rejectREQ(msg *message, req *wire.REQ, rej wire.REJ) {
 }
 
 // checkREQ returns the first fault of a REQ, if there is one. LIDs mean nothing: IBTA CA17-34, CA17-35.
-func checkREQ(msg *message, req *wire.REQ) (rej wire.REJ) {
+func (m *Machine) checkREQ(msg *message, req *wire.REQ) (rej wire.REJ) {
 	gid := msg.path.Local.As16()
 	switch {
 	case req.Transport != wire.CMTransportRC && req.Transport != wire.CMTransportUC:
 		rej.Reason = wire.RejInvalidTransportType
-	case req.PKey&wire.PKeyBase != wire.DefaultPKey&wire.PKeyBase:
+	case !m.hasPKey(req.PKey):
 		rej.Reason = wire.RejInvalidGID // Linux gives this reason
 	case req.Primary.RemoteGID != gid:
 		rej.Reason, rej.ARILen = wire.RejInvalidGID, uint8(copy(rej.ARI[:], gid[:]))
@@ -87,6 +87,11 @@ func checkREQ(msg *message, req *wire.REQ) (rej wire.REJ) {
 		rej.Reason, rej.ARILen, rej.ARI[0] = wire.RejInvalidMTU, 1, maxMTU
 	}
 	return rej
+}
+
+// hasPKey reports whether the port is in the partition of a P_Key.
+func (m *Machine) hasPKey(pkey uint16) bool {
+	return pkey&wire.PKeyBase == wire.DefaultPKey&wire.PKeyBase || m.cfg.HasPKey != nil && m.cfg.HasPKey(pkey)
 }
 
 // takeREQ makes a connection of a REQ, and tells the listener. There is room for it, and an ID.
@@ -118,7 +123,7 @@ func (c *Conn) takeREQ(now time.Duration, tid uint64, req *wire.REQ) {
 		c.ackTimeout = ackTimeout(c.m.cfg.ACKDelay, DefaultPacketLifetime)
 	}
 	c.lifetime = c.ackTimeout - 1
-	c.request = RequestParams{Service: req.ServiceID, MTU: req.MTU, RetryCount: req.RetryCount, ACKTimeout: c.ackTimeout}
+	c.request = RequestParams{Service: req.ServiceID, MTU: req.MTU, RetryCount: req.RetryCount, ACKTimeout: c.ackTimeout, PKey: req.PKey}
 	c.responseTimeout = milliseconds(min(req.LocalCMTimeout, maxResponseCode))
 	c.retryTimeout = 2*milliseconds(c.lifetime) + milliseconds(req.RemoteCMTimeout)
 	c.maxRetries = int(req.MaxCMRetries)

@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -37,6 +38,7 @@ const (
 // SIDRParams are the parameters of [Machine.Resolve].
 type SIDRParams struct {
 	Service     uint64
+	PKey        uint16 // 0 is the default one
 	PrivateData []byte // up to 216 bytes
 	Timeout     uint8  // code of the time within which the peer is to answer; 0 is DefaultCMTimeout
 	MaxRetries  uint8  // 0 is DefaultCMRetries
@@ -81,7 +83,7 @@ func (m *Machine) Resolve(now time.Duration, p Path, params SIDRParams) (*SIDR, 
 	s := &SIDR{m: m, id: id, path: p, tid: m.newTID(), state: sidrSent, service: params.Service, interest: interest{delivered: true}}
 	s.repeater.timer.rec = s
 	m.sidrs[id] = s
-	req := &wire.SIDRREQ{RequestID: id, PKey: wire.DefaultPKey, ServiceID: s.service}
+	req := &wire.SIDRREQ{RequestID: id, PKey: cmp.Or(params.PKey, wire.DefaultPKey), ServiceID: s.service}
 	copy(req.PrivateData[:], params.PrivateData)
 	s.send(wire.CMSIDRREQ, req)
 	s.repeater.start(m, now, milliseconds(params.Timeout), int(params.MaxRetries), Never)
@@ -165,7 +167,7 @@ func (m *Machine) handleSIDRREQ(now time.Duration, msg *message) {
 		refuse(wire.SIDRUnsupported)
 		return
 	}
-	if _, ok := m.hasRoom(msg.path.Remote, l); !ok {
+	if _, ok := m.hasRoom(msg.path.Remote, l); !ok || !m.hasPKey(req.PKey) {
 		refuse(wire.SIDRRejected)
 		return
 	}
@@ -176,7 +178,7 @@ func (m *Machine) handleSIDRREQ(now time.Duration, msg *message) {
 	l.unanswered.Take(&s.backlogSeat, s.path.Remote, s)
 	m.attempts.Take(&s.attempt, s.path.Remote, s)
 	m.timers.set(&s.repeater.timer, now+sidrSilence)
-	s.emit(Event{Type: EventSIDRRequest, Listener: l, Request: RequestParams{Service: s.service}, PrivateData: clone(req.PrivateData[:])})
+	s.emit(Event{Type: EventSIDRRequest, Listener: l, Request: RequestParams{Service: s.service, PKey: req.PKey}, PrivateData: clone(req.PrivateData[:])})
 }
 
 // Reply answers a SIDR_REQ. No event follows.

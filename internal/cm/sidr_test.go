@@ -103,10 +103,10 @@ func TestSIDRREQWithOldID(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)
 	for tid := range uint64(2) {
-		w.b.inject(w.a.addr, tid, wire.CMSIDRREQ, &wire.SIDRREQ{RequestID: 9, ServiceID: testService})
+		w.b.inject(w.a.addr, tid, wire.CMSIDRREQ, &wire.SIDRREQ{RequestID: 9, PKey: wire.DefaultPKey, ServiceID: testService})
 		w.ok(w.b.want(EventSIDRRequest).SIDR.Reply(w.now, SIDRReply{}))
 	}
-	w.b.inject(w.node("c", "10.0.0.3").addr, 1, wire.CMSIDRREQ, &wire.SIDRREQ{RequestID: 9, ServiceID: testService})
+	w.b.inject(w.node("c", "10.0.0.3").addr, 1, wire.CMSIDRREQ, &wire.SIDRREQ{RequestID: 9, PKey: wire.DefaultPKey, ServiceID: testService})
 	w.b.want(EventSIDRRequest)
 }
 

@@ -28,6 +28,7 @@ type ibConn struct {
 	path          cm.Path
 	v1            bool       // the packets are those of RoCEv1
 	route         PathRecord // of Route
+	pkey          verbs.PKey // of the partition; 0 is the default one
 
 	// In the machine: one of the two, from Connect or from the request on.
 	ib     *cm.Conn
@@ -129,7 +130,7 @@ type Call struct {
 // Connect asks the peer for a connection. Replied, Established, Rejected or Unreachable follows.
 // For UD it asks which QP serves the peer's port. Then Found, NotFound or Unreachable follows.
 func (c *ibConn) Connect(call *Call) error {
-	c.local, c.remote = call.Local, call.Remote
+	c.local, c.remote, c.pkey = call.Local, call.Remote, c.partition(call)
 	c.path = cm.Path{Local: c.like(call.Local.Addr()), Remote: c.like(call.Remote.Addr()), TrafficClass: call.TOS}
 	service, data := call.Service, call.Params.PrivateData
 	if !call.IB {
@@ -139,7 +140,7 @@ func (c *ibConn) Connect(call *Call) error {
 	}
 	if call.Type == verbs.QPTypeUD {
 		return c.c.do(func(now time.Duration) (err error) {
-			if c.lookup, err = c.c.machine.Resolve(now, c.path, cm.SIDRParams{Service: service, PrivateData: data}); err == nil {
+			if c.lookup, err = c.c.machine.Resolve(now, c.path, cm.SIDRParams{Service: service, PKey: uint16(c.pkey), PrivateData: data}); err == nil {
 				c.lookup.User = c
 			}
 			return err
@@ -149,13 +150,13 @@ func (c *ibConn) Connect(call *Call) error {
 	if err != nil {
 		return err
 	}
-	way, usual, err := wayTo(c.c.dev, c.path.Remote, call.mtu(attr.ActiveMTU))
+	way, usual, err := wayTo(c.c.dev, c.path.Remote, c.pkey, call.mtu(attr.ActiveMTU))
 	if err != nil {
 		return err
 	}
 	mtu := knownMTUs.limit(time.Now(), c.c.dev, link.GIDAddr(c.path.Remote), usual)
 	params := cm.ConnectParams{
-		Service: service, Way: way,
+		Service: service, PKey: uint16(c.pkey), Way: way,
 		Params: c.params(call.Params),
 		MTU:    uint8(mtu), RetryCount: call.Params.RetryCount,
 		FlowLabel:      flowLabel(call),
@@ -271,7 +272,7 @@ func (c *ibConn) Close() {
 // RoCEv1 has other GIDs for groups of IPv4, and cards wait for datagrams to these alone. On
 // InfiniBand subnet administration gives the group a LID.
 func (c *ibConn) Join(group netip.Addr, tos uint8) (*Datagram, error) {
-	lid, err := ibJoin(c.c.dev, group)
+	lid, err := ibJoin(c.c.dev, group, c.pkey)
 	if err != nil {
 		return nil, err
 	}

@@ -62,6 +62,10 @@ func openIB(dev *verbs.Device, w Watcher) (_ Connector, err error) {
 		IDBase: base, IDBits: bits,
 		Secret:   [16]byte(c.random(16)),
 		ACKDelay: attr.LocalCAAckDelay,
+		HasPKey: func(pkey uint16) bool {
+			_, ok := pkeyIndex(dev, verbs.PKey(pkey))
+			return ok
+		},
 		LastWords: func(p cm.Path, mad []byte) func() {
 			return c.qp1.gsi.LastWords(p.Local, p.Remote, p.TrafficClass, mad)
 		},

@@ -97,7 +97,7 @@ func (c *ibConn) take(ev *cm.Event) Event {
 			report.Kind, report.Reason = NotFound, uint16(ev.Status)
 			break
 		}
-		if report.Peer.AH, report.Err = pathTo(c.c.dev, c.path.Remote, c.sgid, c.path.TrafficClass); report.Err != nil {
+		if report.Peer.AH, report.Err = pathTo(c.c.dev, c.path.Remote, c.pkey, c.sgid, c.path.TrafficClass); report.Err != nil {
 			report.Kind = Unreachable
 			break
 		}

@@ -6,38 +6,39 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/cm"
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // subnetAdministration is what a software device on InfiniBand has besides. ok is false on other networks.
 type subnetAdministration interface {
-	IBPath(to netip.Addr) (p link.IBPath, ok bool, err error)
-	IBJoin(group netip.Addr) (lid uint16, ok bool, err error)
+	IBPath(to netip.Addr, pkey uint16) (p link.IBPath, ok bool, err error)
+	IBJoin(group netip.Addr, pkey uint16) (lid uint16, ok bool, err error)
 	IBLeave(group netip.Addr) error
 }
 
-// ibPathTo asks subnet administration for the path to an address, which is a GID there. On other networks there is
-// nothing to ask, and the path is empty.
-func ibPathTo(dev *verbs.Device, to netip.Addr) (link.IBPath, error) {
+// ibPathTo asks subnet administration for the path to an address, which is a GID there, in a partition or in any: 0. On
+// other networks there is nothing to ask, and the path is empty.
+func ibPathTo(dev *verbs.Device, to netip.Addr, pkey verbs.PKey) (link.IBPath, error) {
 	sa, ok := dev.Provider().(subnetAdministration)
 	if !ok {
 		return link.IBPath{}, nil
 	}
-	p, _, err := sa.IBPath(to)
+	p, _, err := sa.IBPath(to, uint16(pkey))
 	return p, err
 }
 
 // pathTo describes the path from one of the device's addresses to another address.
-func pathTo(dev *verbs.Device, to netip.Addr, sgid int, tos uint8) (verbs.AHAttr, error) {
+func pathTo(dev *verbs.Device, to netip.Addr, pkey verbs.PKey, sgid int, tos uint8) (verbs.AHAttr, error) {
 	a := ahAttr(to, sgid, tos)
-	p, err := ibPathTo(dev, to)
+	p, err := ibPathTo(dev, to, pkey)
 	a.DLID, a.SL = p.DLID, p.SL
 	return a, err
 }
 
 // wayTo is ibPathTo for a REQ. It returns the path's MTU too, or else the one that it is given.
-func wayTo(dev *verbs.Device, to netip.Addr, mtu verbs.MTU) (cm.Way, verbs.MTU, error) {
-	p, err := ibPathTo(dev, to)
+func wayTo(dev *verbs.Device, to netip.Addr, pkey verbs.PKey, mtu verbs.MTU) (cm.Way, verbs.MTU, error) {
+	p, err := ibPathTo(dev, to, pkey)
 	if p.MTU > 0 {
 		mtu = min(mtu, verbs.MTU(p.MTU))
 	}
@@ -46,12 +47,12 @@ func wayTo(dev *verbs.Device, to netip.Addr, mtu verbs.MTU) (cm.Way, verbs.MTU, 
 
 // ibJoin makes the port a member of a group of InfiniBand, and returns the group's LID. On other networks it does
 // nothing.
-func ibJoin(dev *verbs.Device, group netip.Addr) (uint16, error) {
+func ibJoin(dev *verbs.Device, group netip.Addr, pkey verbs.PKey) (uint16, error) {
 	sa, ok := dev.Provider().(subnetAdministration)
 	if !ok {
 		return 0, nil
 	}
-	lid, _, err := sa.IBJoin(group)
+	lid, _, err := sa.IBJoin(group, uint16(pkey))
 	if err != nil {
 		return 0, fmt.Errorf("join: %w", err)
 	}
@@ -63,4 +64,22 @@ func ibLeave(dev *verbs.Device, group netip.Addr) {
 	if sa, ok := dev.Provider().(subnetAdministration); ok {
 		_ = sa.IBLeave(group) // a subnet manager that does not answer forgets the port some day
 	}
+}
+
+// pkeyIndex returns where the partition of a P_Key stands in the port's table, as a full member's or a limited one's. 0
+// stands for the default partition, whose index is 0 too.
+func pkeyIndex(dev *verbs.Device, pkey verbs.PKey) (index int, ok bool) {
+	if pkey == 0 || pkey&wire.PKeyBase == wire.DefaultPKey&wire.PKeyBase {
+		return 0, true
+	}
+	attr, err := dev.QueryPort(DevicePort)
+	if err != nil {
+		return 0, false
+	}
+	for i := range attr.PKeyTableLen {
+		if k, err := dev.PKey(DevicePort, i); err == nil && k&wire.PKeyBase == pkey&wire.PKeyBase {
+			return i, true
+		}
+	}
+	return 0, false
 }

@@ -22,13 +22,13 @@ func TestWayTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	pb, _ := b.QueryPort(1)
-	if w, _, err := wayTo(a, gb.GID.Addr(), verbs.MTU4096); err != nil || w.Routed || w.RemoteLID != pb.LID {
+	if w, _, err := wayTo(a, gb.GID.Addr(), 0, verbs.MTU4096); err != nil || w.Routed || w.RemoteLID != pb.LID {
 		t.Errorf("within the subnet: %+v, %v; want LID %d", w, err, pb.LID)
 	}
-	if w, _, err := wayTo(a, gc.GID.Addr(), verbs.MTU4096); err != nil || !w.Routed {
+	if w, _, err := wayTo(a, gc.GID.Addr(), 0, verbs.MTU4096); err != nil || !w.Routed {
 		t.Errorf("across the router: %+v, %v; want it routed", w, err)
 	}
-	if w, mtu, err := wayTo(rdmatest.New(t).Device(), gc.GID.Addr(), verbs.MTU1024); err != nil || w.Routed || w.RemoteLID != 0 || mtu != verbs.MTU1024 {
+	if w, mtu, err := wayTo(rdmatest.New(t).Device(), gc.GID.Addr(), 0, verbs.MTU1024); err != nil || w.Routed || w.RemoteLID != 0 || mtu != verbs.MTU1024 {
 		t.Errorf("on Ethernet: %+v, %v; want none, and the MTU as it was", w, err)
 	}
 }

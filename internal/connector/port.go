@@ -167,6 +167,7 @@ func (c *ibConn) hear(f func(Event)) bool {
 
 // answers makes a new connection the end that answers a request of the machine. The caller holds c.c.mu.
 func (c *ibConn) answers(ev *cm.Event) {
+	c.pkey = verbs.PKey(ev.Request.PKey)
 	if ev.SIDR != nil {
 		ev.SIDR.User, c.lookup = c, ev.SIDR
 		return

@@ -181,7 +181,7 @@ func (q *qp1) ah(path cm.Path) (*verbs.AH, error) {
 	if err != nil {
 		return nil, err
 	}
-	attr, err := pathTo(q.dev, path.Remote, sgid, path.TrafficClass)
+	attr, err := pathTo(q.dev, path.Remote, 0, sgid, path.TrafficClass)
 	if err != nil {
 		return nil, err
 	}

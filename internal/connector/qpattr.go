@@ -32,6 +32,10 @@ func (c *ibConn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, verbs
 	mask := verbs.MaskState
 	switch to {
 	case verbs.QPStateInit:
+		var ok bool
+		if a.PKeyIndex, ok = pkeyIndex(c.c.dev, c.pkey); !ok {
+			return a, 0, verbs.Errorf(verbs.ErrNotFound, "P_Key %#04x: the port's table has it no more", uint16(c.pkey))
+		}
 		a.Port = DevicePort
 		mask |= verbs.MaskPKeyIndex | verbs.MaskPort
 		if typ == verbs.QPTypeUD {
@@ -45,7 +49,7 @@ func (c *ibConn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, verbs
 			return a, mask, nil
 		}
 		var err error
-		if a.AH, err = pathTo(c.c.dev, c.path.Remote, sgid, c.path.TrafficClass); err != nil {
+		if a.AH, err = pathTo(c.c.dev, c.path.Remote, c.pkey, sgid, c.path.TrafficClass); err != nil {
 			return a, 0, err
 		}
 		a.PathMTU, a.DestQPN, a.RQPSN = agreed.mtu, agreed.peerQPN, c.psn

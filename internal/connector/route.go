@@ -33,7 +33,8 @@ func (c *ibConn) Route(call *Call) (bool, error) {
 		HopLimit: hopLimit, TrafficClass: call.TOS, PKey: wire.DefaultPKey, PacketLifetime: lifetime(call),
 		MTU: knownMTUs.limit(time.Now(), c.c.dev, call.Remote.Addr().WithZone("").Unmap(), call.mtu(attr.ActiveMTU)),
 	}
-	p, err := ibPathTo(c.c.dev, call.Remote.Addr().WithZone(""))
+	c.pkey = c.partition(call)
+	p, err := ibPathTo(c.c.dev, call.Remote.Addr().WithZone(""), c.pkey)
 	if err != nil {
 		return false, err
 	}
@@ -71,6 +72,19 @@ func (c *Call) chosenPath() PathRecord {
 		p.PacketLifetime = lifetime(c)
 	}
 	return p
+}
+
+// partition returns the P_Key of the path to ask for, or 0 for the default one. Other networks than InfiniBand have no
+// partitions, whatever the call says.
+func (c *ibConn) partition(call *Call) verbs.PKey {
+	attr, err := c.c.dev.QueryPort(DevicePort)
+	switch {
+	case err != nil || attr.LinkLayer != verbs.LinkLayerInfiniBand:
+		return 0
+	case call.Path != nil:
+		return call.Path.PKey
+	}
+	return call.PKey
 }
 
 // flowLabel computes the flow label from the ports, as Linux does.

@@ -236,7 +236,7 @@ func (d *Device) putHeader(b *[verbs.GRHSize]byte, in *link.Datagram, payload in
 // join has an engine join a group.
 func (d *Device) join(e *engine, group netip.Addr, lid uint16) error {
 	if n, ok := d.Netdev.(link.IBNetdev); ok {
-		_, err := n.Join(group, lid)
+		_, err := n.Join(group, lid, 0)
 		return err
 	}
 	return link.Join(e.link, group)
@@ -251,20 +251,20 @@ func (d *Device) leave(e *engine, group netip.Addr) {
 	_ = link.Leave(e.link, group)
 }
 
-// IBPath asks subnet administration for the path to a GID. ok is false on a port that is none of InfiniBand.
-func (d *Device) IBPath(to netip.Addr) (p link.IBPath, ok bool, err error) {
+// IBPath asks subnet administration for the path to a GID, in a partition or in any: 0. ok is false on a port that is none of InfiniBand.
+func (d *Device) IBPath(to netip.Addr, pkey uint16) (p link.IBPath, ok bool, err error) {
 	n, ok := d.Netdev.(link.IBNetdev)
 	if ok {
-		p, err = n.Path(to)
+		p, err = n.Path(to, pkey)
 	}
 	return p, ok, err
 }
 
-// IBJoin makes the port a member of a group, and returns the group's LID. ok is as that of IBPath.
-func (d *Device) IBJoin(group netip.Addr) (lid uint16, ok bool, err error) {
+// IBJoin makes the port a member of a group of a partition, of the default one by 0, and returns the group's LID. ok is as that of IBPath.
+func (d *Device) IBJoin(group netip.Addr, pkey uint16) (lid uint16, ok bool, err error) {
 	n, ok := d.Netdev.(link.IBNetdev)
 	if ok {
-		lid, err = n.Join(group, 0)
+		lid, err = n.Join(group, 0, pkey)
 	}
 	return lid, ok, err
 }

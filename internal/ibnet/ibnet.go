@@ -3,6 +3,7 @@
 package ibnet
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -82,7 +83,7 @@ type Netdev struct {
 	// Guarded by net.mu.
 	link    *Link
 	last    fabric.State
-	groups  map[netip.Addr]int
+	groups  map[netip.Addr]membership
 	changed chan struct{}
 	closed  bool
 }
@@ -93,9 +94,15 @@ var _ link.IBNetdev = (*Netdev)(nil)
 func (n *Net) Netdev(name string, p *fabric.Port) *Netdev {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	d := &Netdev{net: n, port: p, name: name, index: len(n.devs) + 1, last: p.State(), groups: map[netip.Addr]int{}, changed: make(chan struct{}, 1)}
+	d := &Netdev{net: n, port: p, name: name, index: len(n.devs) + 1, last: p.State(), groups: map[netip.Addr]membership{}, changed: make(chan struct{}, 1)}
 	n.devs[p] = d
 	return d
+}
+
+// membership is that of a port in a multicast group.
+type membership struct {
+	joins int
+	pkey  uint16
 }
 
 // look takes note of what has happened to the port. The caller holds net.mu.
@@ -141,10 +148,10 @@ func (d *Netdev) State() (link.NetdevState, error) {
 func (d *Netdev) Changed() <-chan struct{} { return d.changed }
 
 // Path implements link.IBNetdev.
-func (d *Netdev) Path(to netip.Addr) (link.IBPath, error) {
+func (d *Netdev) Path(to netip.Addr, pkey uint16) (link.IBPath, error) {
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
-	r, err := d.port.Path(to.As16(), 0)
+	r, err := d.port.Path(to.As16(), pkey)
 	d.net.settle()
 	if err != nil {
 		return link.IBPath{}, fmt.Errorf("ask for the path from %s to %v: %w", d.name, to, err)
@@ -153,15 +160,16 @@ func (d *Netdev) Path(to netip.Addr) (link.IBPath, error) {
 }
 
 // Join implements link.IBNetdev.
-func (d *Netdev) Join(group netip.Addr, lid uint16) (uint16, error) {
+func (d *Netdev) Join(group netip.Addr, lid, pkey uint16) (uint16, error) {
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
-	r, err := d.port.Join(group.As16(), lid, 0)
+	m := d.groups[group]
+	r, err := d.port.Join(group.As16(), lid, cmp.Or(pkey, m.pkey))
 	d.net.settle()
 	if err != nil {
 		return 0, fmt.Errorf("join multicast group %v on %s: %w", group, d.name, err)
 	}
-	d.groups[group]++
+	d.groups[group] = membership{m.joins + 1, r.PKey}
 	return r.MLID, nil
 }
 
@@ -169,11 +177,12 @@ func (d *Netdev) Join(group netip.Addr, lid uint16) (uint16, error) {
 func (d *Netdev) Leave(group netip.Addr) error {
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
-	switch d.groups[group]--; {
-	case d.groups[group] > 0:
+	m := d.groups[group]
+	switch m.joins--; {
+	case m.joins > 0:
+		d.groups[group] = m
 		return nil
-	case d.groups[group] < 0:
-		delete(d.groups, group)
+	case m.joins < 0:
 		return link.GroupError("leave", d.addr(), group, link.ErrNotJoined)
 	}
 	delete(d.groups, group)

@@ -181,7 +181,7 @@ func TestGroups(t *testing.T) {
 	_, a, _ := pair(t)
 	group := netip.MustParseAddr("ff12::5")
 	for range 2 {
-		if lid, err := a.Join(group, 0xc009); err != nil || lid != 0xc009 {
+		if lid, err := a.Join(group, 0xc009, 0); err != nil || lid != 0xc009 {
 			t.Fatalf("join: LID %#x, %v", lid, err)
 		}
 	}
@@ -206,7 +206,7 @@ func TestNoManager(t *testing.T) {
 	if s := x.Stats(); s.SendErrors != 1 || s.LastSendError == nil {
 		t.Errorf("%+v, want an error", s)
 	}
-	if _, err := b.Path(state(t, a).Addrs[0]); err == nil {
+	if _, err := b.Path(state(t, a).Addrs[0], 0); err == nil {
 		t.Error("a port that is down has a path")
 	}
 }

@@ -48,11 +48,13 @@ type IBPath struct {
 type IBNetdev interface {
 	Netdev
 
-	// Path asks subnet administration for the path to a GID.
-	Path(to netip.Addr) (IBPath, error)
+	// Path asks subnet administration for the path to a GID in a partition; a P_Key of 0 leaves it to subnet
+	// administration.
+	Path(to netip.Addr, pkey uint16) (IBPath, error)
 
 	// Join makes the port a member of a multicast group of subnet administration's, and returns the group's LID. lid
-	// is what that is to be, if the group is new; 0 leaves it to the subnet manager. Members are counted by Leave.
-	Join(group netip.Addr, lid uint16) (uint16, error)
+	// is what that is to be, if the group is new; 0 leaves it to the subnet manager. pkey is the group's partition; 0 is
+	// that by which the port is a member already, or else the default one. Members are counted by Leave.
+	Join(group netip.Addr, lid, pkey uint16) (uint16, error)
 	Leave(group netip.Addr) error
 }

@@ -286,7 +286,7 @@ var cornerMutants = []mutant{
 	{"connections do not account for the device's acknowledgement delay", connector + "connector.go",
 		"		ACKDelay: attr.LocalCAAckDelay,\n", "", "./internal/connector", "TestConnection"},
 	{"what is found by a lookup has lost its traffic class", connector + "event.go",
-		"pathTo(c.c.dev, c.path.Remote, c.sgid, c.path.TrafficClass)", "pathTo(c.c.dev, c.path.Remote, c.sgid, 0)", "./internal/connector", "TestLookUp"},
+		"pathTo(c.c.dev, c.path.Remote, c.pkey, c.sgid, c.path.TrafficClass)", "pathTo(c.c.dev, c.path.Remote, c.pkey, c.sgid, 0)", "./internal/connector", "TestLookUp"},
 	{"a short message to QP1 is completed by what came before", connector + "qp1.go",
 		"	if wc.ByteLen != recvSize || ", "	if ", "./rdmacm", "TestShortMAD"},
 	{"the time to set up an iWARP connection bounds its life", connector + "tcpconn.go",

@@ -47,7 +47,7 @@ func (s *stage) connect(w wiring) (a, b *verbs.QP) {
 // toward completes a peer's address. On InfiniBand the path has a LID, and within a subnet no GID.
 func (h *node) toward(to *node, p verbs.Peer) verbs.Peer {
 	if h.s.instant {
-		path, _, err := h.hca.IBPath(to.addr)
+		path, _, err := h.hca.IBPath(to.addr, 0)
 		h.s.must(err)
 		if p.LID = path.DLID; !h.s.routed {
 			p.GID = verbs.GID{}
