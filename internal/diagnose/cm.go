@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/capture"
-	"github.com/adverb-rdma/adverb/internal/meaning"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
@@ -325,9 +324,6 @@ func (a *Analyzer) rej(h *hosts, p *capture.Packet, m *wire.REJ) {
 		return
 	}
 	x.Words = words("%s sends reason %d: %v.", a.names.addr(p.Src.Addr()), m.Reason, m.Reason)
-	if brief := meaning.RejectBrief(uint16(m.Reason)); r == cmRejOther && brief != "" {
-		x.Words = words("%s sends reason %d: %s.", a.names.addr(p.Src.Addr()), m.Reason, brief)
-	}
 	switch r {
 	case cmRej28:
 		x.Words += " Private data: " + a.names.data(m.PrivateData[:]) + "."
@@ -337,13 +333,7 @@ func (a *Analyzer) rej(h *hosts, p *capture.Packet, m *wire.REJ) {
 	case cmRej4:
 		x.Words += words(" %d of %d REQs were sent.", c.reqs, int(c.maxRetries)+1)
 	case cmRejOther:
-		x.ID = words("CM-REJ-%d", m.Reason)
-		if info := m.Info(); len(info) > 0 {
-			x.Words += words(" Additional information: %s.", a.names.data(info))
-			if m.Reason == wire.RejInvalidMTU && info[0] >= 1 && info[0] <= 5 {
-				x.Words += words(" A path MTU of %d would do.", 128<<info[0])
-			}
-		}
+		a.explainReject(x, m)
 	}
 }
 

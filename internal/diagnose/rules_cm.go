@@ -22,7 +22,7 @@ var cmRules = map[ruleID]rule{
 		[]string{"The host has started again, or a program has, and used a QPN again. Connect with a new queue pair; the old one ends by timeout."},
 		"it happens once, after a crash."},
 	cmRejOther: {"CM-REJ-N", Error, Proven, OfSetup, "The connection was rejected",
-		[]string{"The reason says which parameter of the REQ did not fit. Additional information may name one that would."}, ""},
+		[]string{"adverb explain reject N tells of the reason: causes, and what to check."}, ""},
 	cmSIDR: {"CM-SIDR", Error, Proven, OfProgram, "A UD service was not resolved",
 		[]string{"Status 1: nobody listens for it. Status 2: the program refused. Start the server, or correct the port."}, ""},
 	cmStorm: {"CM-STORM", Warning, Proven, OfProgram, "Connections are made and lost in a loop",
