@@ -73,6 +73,8 @@ var cardMutants = []mutant{
 		"\t\t_ = syscall.Close(int(f.channel.P().FD)) //", "\t\t//", "./provider/native", "TestGone"},
 	{"a region of a device that is gone is let go of at once", native + "mr.go",
 		"\t\t\tm.d.left.add(m.mem)\n", "\t\t\tm.mem.free()\n", "./provider/native", "TestGoneCloses"},
+	{"the end of a device counts once its event has been read alone", native + "gone.go",
+		"	if errors.Is(err, syscall.EIO) && d.usable() == nil {", "	if false {", "./provider/native", "TestGoneCloses"},
 	{"memory of a device that was gone stays pinned", native + "device.go",
 		"\td.left.free()\n", "", "./provider/native", "TestGoneCloses"},
 	{"a provider of which nothing is wanted is asked", "verbs/choose.go",

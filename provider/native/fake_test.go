@@ -36,7 +36,9 @@ type fakeLibrary struct {
 	lacks func(ops uint64) // the driver lacks these operations of QPs
 
 	gone func(fatal, atEnd bool) // the devices go: with the event, and with an end of all events and calls; neither: they are back
-	mute func(on bool)           // completion channels have descriptors that are never read, and in error once the device is gone
+	// Completion channels that are made have descriptors that are never read, and in error once the device is gone. While it is
+	// on, no descriptor tells that devices go.
+	mute func(on bool)
 
 	disturb func() int32 // acts in a process as libraries of C do; 0 says that all went well
 }

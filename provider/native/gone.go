@@ -47,9 +47,14 @@ func (d *device) usable() error {
 }
 
 // destroyed is the error of a call that destroys an object. The kernel destroys all objects of a device that goes, and refuses
-// the call for each. libibverbs then keeps its memory of the object.
+// the call for each. libibverbs then keeps its memory of the object. The caller holds no lock that the device's events take.
 func (d *device) destroyed(err error) error {
-	if d.gone.Load() != nil {
+	if errors.Is(err, syscall.EIO) && d.usable() == nil { // the news may be on its way
+		if end := d.lib.AsyncEvents(d.c, d.happened); !errors.Is(end, syscall.EAGAIN) {
+			d.fail(end)
+		}
+	}
+	if d.usable() != nil {
 		return nil
 	}
 	return err

@@ -115,7 +115,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestGoneCloses: each object of a device that is gone can be closed, and the memory of regions stays until the device is.
+// TestGoneCloses: each object of a device that is gone can be closed, even before its events have told of that, and the memory of
+// regions stays until the device is.
 func TestGoneCloses(t *testing.T) {
 	f := fake(t)
 	s := tellAll(f) // the memory that stays for the calls of all
@@ -123,22 +124,12 @@ func TestGoneCloses(t *testing.T) {
 	before := heldNow(f)
 	s = tellAll(f)
 	check(t, s.err)
-	dev := s.made[0].(*verbs.Device)
-	var ud *verbs.QP
-	for _, o := range s.made {
-		if q, ok := o.(*verbs.QP); ok && q.Type() == verbs.QPTypeUD {
-			ud = q
-		}
-	}
-	group := verbs.GID{0: 0xff, 1: 0x12, 15: 9}
-	check(t, ud.AttachMcast(group))
-	f.gone(true, true)
-	defer f.gone(false, false)
-	if ev := must(dev.NextEvent(patience(t)))(t); ev.Type != verbs.EventDeviceFatal {
-		t.Errorf("event %+v, want %v", ev, verbs.EventDeviceFatal)
-	}
-	check(t, ud.DetachMcast(group))
+	dev := s.made[0]
 	pinnedNow := heldNow(f).pinned
+	f.mute(true)
+	f.gone(false, true)
+	f.mute(false)
+	defer f.gone(false, false)
 	s.made = s.made[1:]
 	s.end(t)
 	if n := heldNow(f).pinned; n != pinnedNow {
@@ -149,6 +140,23 @@ func TestGoneCloses(t *testing.T) {
 	if after.objects = before.objects; after != before { // the library keeps its own
 		t.Errorf("%+v are held, and %+v before", after, before)
 	}
+}
+
+// TestGoneGroup: a QP that is attached to a group when its device goes can be closed as any other.
+func TestGoneGroup(t *testing.T) {
+	f := fake(t)
+	p := newPair(t, f, fakeName)
+	ud := must(p.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: p.cq, RecvCQ: p.cq}))(t)
+	check(t, ud.Modify(&verbs.QPAttr{State: verbs.QPStateInit, Port: rocePort}, verbs.MaskState|verbs.MaskPKeyIndex|verbs.MaskPort|verbs.MaskQKey))
+	group := verbs.GID{0: 0xff, 1: 0x12, 15: 9}
+	check(t, ud.AttachMcast(group))
+	f.gone(true, true)
+	t.Cleanup(func() { f.gone(false, false) })
+	if ev := must(p.dev.NextEvent(patience(t)))(t); ev.Type != verbs.EventDeviceFatal {
+		t.Errorf("event %+v, want %v", ev, verbs.EventDeviceFatal)
+	}
+	check(t, ud.DetachMcast(group))
+	check(t, ud.Close())
 }
 
 // TestFailedChannel: events that cannot be read any more are the end of the device, and the error says which call failed.

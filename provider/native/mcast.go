@@ -66,7 +66,7 @@ func (q *qp) DetachMcast(gid verbs.GID) error {
 	if i < 0 {
 		return verbs.Errorf(verbs.ErrInvalid, "the QP is not attached to %v", gid)
 	}
-	if err := q.d.destroyed(q.d.lib.DetachMcast(q.r, gid, q.groups[i].lid)); err != nil {
+	if err := q.d.lib.DetachMcast(q.r, gid, q.groups[i].lid); err != nil && q.d.usable() == nil {
 		return fault(err)
 	}
 	q.groups = slices.Delete(q.groups, i, i+1)

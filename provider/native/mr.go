@@ -250,7 +250,7 @@ func (m *mr) Close() error {
 	key := m.r.P().LKey
 	m.d.mrs.remove(key)
 	if err := m.d.lib.DeregMR(m.r); err != nil {
-		if m.d.usable() != nil {
+		if m.d.destroyed(err) == nil {
 			m.d.left.add(m.mem)
 			return nil
 		}

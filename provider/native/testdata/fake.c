@@ -1198,13 +1198,14 @@ void fake_mute(int on) {
 	UNLOCK;
 }
 
-/* The devices go: fatal raises their event, and at_end ends all events and the calls. fake_gone(0, 0) lets devices be opened anew. */
+/* The devices go: fatal raises their event, and at_end ends all events and the calls. While mute is on, no descriptor tells of
+ * that. fake_gone(0, 0) lets devices be opened anew. */
 void fake_gone(int fatal, int at_end) {
 	LOCK;
 	gone = at_end;
 	for (struct ctx *x = contexts; x; x = x->next) {
 		if (fatal) async_event(&x->v.context, EV_DEVICE_FATAL, NULL);
-		if (!at_end) continue;
+		if (!at_end || mute) continue;
 		if (x->channel && x->channel->reader) { /* that alone is to tell of the end */
 			close(x->channel->reader), x->channel->reader = 0, x->channel->late = 1;
 			continue;
