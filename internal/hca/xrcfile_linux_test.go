@@ -1,3 +1,5 @@
+//go:build !adverb_portable
+
 package hca
 
 import (

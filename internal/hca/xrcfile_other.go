@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux || adverb_portable
 
 package hca
 
