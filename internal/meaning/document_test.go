@@ -28,7 +28,7 @@ This page is made of the table in internal/meaning, which the command and the er
 // tabular are the kinds whose entries are rows of a table: they have little more than a meaning.
 var tabular = map[meaning.Kind]bool{
 	meaning.KindSyndrome: true, meaning.KindAETH: true, meaning.KindRNR: true, meaning.KindTimeout: true, meaning.KindMTU: true,
-	meaning.KindCounter: true, meaning.KindOpcode: true, meaning.KindSIDR: true, meaning.KindQPState: true, meaning.KindIrdma: true, meaning.KindWCOpcode: true,
+	meaning.KindCounter: true, meaning.KindOpcode: true, meaning.KindSIDR: true, meaning.KindQPState: true, meaning.KindIrdma: true, meaning.KindEFA: true, meaning.KindWCOpcode: true,
 }
 
 // shownAETH are the bytes that a reader meets; the drawing explains the others.

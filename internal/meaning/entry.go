@@ -20,6 +20,7 @@ const (
 	KindSIDR     Kind = "sidr"      // the status of a SIDR_REP
 	KindCMEvent  Kind = "cm-event"  // an event of librdmacm
 	KindHealth   Kind = "health"    // of a card of mlx5 itself
+	KindEFA      Kind = "efa"       // vendor_err of EFA
 	KindIrdma    Kind = "ae"        // an asynchronous event of Intel's irdma
 	KindNVMe     Kind = "nvme"      // why an NVMe target has refused
 	KindErrno    Kind = "errno"     // of a call
@@ -52,6 +53,7 @@ var Kinds = []KindDesc{
 	{Kind: KindVendor, Title: "Vendor codes of failed completions (vendor_err), of mlx5", Example: "vendor 0x81"},
 	{Kind: KindSyndrome, Title: "Syndromes of error CQEs of mlx5", Example: "synd 0x15"},
 	{Kind: KindHealth, Title: "Health syndromes of mlx5, of a card that has failed", Example: "health 0x10"},
+	{Kind: KindEFA, Title: "Vendor codes of failed completions of EFA", Example: "efa 9"},
 	{Kind: KindIrdma, Title: "Asynchronous events of irdma, the driver of cards of Intel (ae_id)", Example: "ae 0x50a"},
 	{Kind: KindErrno, Title: "Errors of calls, by call and errno", Example: "ibv_modify_qp RTR 110"},
 	{Kind: KindReject, Title: "Reasons of rejected connections (REJ)", Example: "reject 28"},
@@ -165,7 +167,7 @@ func Table() []Entry { return theTable.get(makeTable) }
 
 func makeTable() []Entry {
 	made := map[Kind][]Entry{
-		KindStatus: statusEntries(), KindWCOpcode: wcOpcodeEntries(), KindVendor: vendorEntries(), KindSyndrome: syndromeEntries(), KindHealth: healthEntries(), KindIrdma: irdmaEntries(), KindNVMe: nvmeEntries(),
+		KindStatus: statusEntries(), KindWCOpcode: wcOpcodeEntries(), KindVendor: vendorEntries(), KindSyndrome: syndromeEntries(), KindHealth: healthEntries(), KindIrdma: irdmaEntries(), KindEFA: efaEntries(), KindNVMe: nvmeEntries(),
 		KindErrno: errnoEntries(), KindReject: rejectEntries(), KindCMEvent: cmEvents, KindSIDR: sidrEntries(),
 		KindEvent: eventEntries(), KindNAK: nakEntries(), KindAETH: aethEntries(), KindRNR: rnrEntries(), KindTimeout: timeoutEntries(),
 		KindSetting: settings, KindMessage: messageEntries(), KindMTU: mtuEntries(), KindGID: gidEntries(), KindQPState: qpStateEntries(), KindPort: portEntries(),

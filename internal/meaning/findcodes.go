@@ -38,6 +38,7 @@ var (
 	// An mlx5 dump: four rows of four words by libmlx5, or rows of bytes behind an offset by the kernel.
 	dumpWords = &pattern{text: `\b([0-9a-f]{8})[ \t]+([0-9a-f]{8})[ \t]+([0-9a-f]{8})[ \t]+([0-9a-f]{8})\b`}
 	dumpBytes = &pattern{text: `\b0*30: ((?:[0-9a-f]{2} ){15}[0-9a-f]{2})\b`}
+	dumpLast  = &pattern{text: `^.*\b([0-9a-f]{8})[ \t]+([0-9a-f]{8})[ \t]+([0-9a-f]{8})[ \t]+([0-9a-f]{8})\b`} // the last four words
 	dumpRow   = &pattern{text: `\b[0-9a-f]{8}: (?:[0-9a-f]{2} ){15}[0-9a-f]{2}\b`}
 )
 
@@ -52,8 +53,7 @@ func findDump(t *text) []Finding {
 	at := 0
 	if m := dumpBytes.FindStringSubmatchIndex(t.lower); m != nil {
 		at, row = m[0], strings.ReplaceAll(t.lower[m[2]:m[3]], " ", "")
-	} else if all := dumpWords.FindAllStringSubmatchIndex(t.lower); all != nil {
-		m := all[len(all)-1]
+	} else if m := dumpLast.FindStringSubmatchIndex(t.lower); m != nil {
 		at = m[2]
 		for g := 2; g < len(m); g += 2 {
 			row += t.lower[m[g]:m[g+1]]
@@ -148,9 +148,12 @@ func findAsked(t *text) []Finding {
 
 var statusForms = &pattern{text: `(?:\b(?:wc[_ .]?status|completion[_ ]status|failed status|bad wc status|status)\s*[:=]?\s*\(?|completion (?:from peer \S+ )?with (?:error|status)[:= ]*|completion error[:= ]+|ibv_wc_status[:= ]+|wc error[:= ]+|work completion error[:= ]+)(\d{1,3})\b`}
 
+// ofEFA are lines of libfabric's provider of EFA, whose statuses are numbers of its own.
+var ofEFA = &pattern{text: `libfabric:[\d:]*efa\b`}
+
 // findStatus finds the status of a completion by its number.
 func findStatus(t *text) (found []Finding) {
-	if t.cm && !t.wc {
+	if t.cm && !t.wc || ofEFA.MatchString(t.lower) {
 		return nil
 	}
 	numbers(statusForms, t.lower, func(at int, by string, n int) {
@@ -163,7 +166,7 @@ func findStatus(t *text) (found []Finding) {
 
 var (
 	syndromeForms = &pattern{text: `(?:^|[^_\w])(?:synd|syndrome)[ :=]+(0x[0-9a-f]{1,2})\b`}
-	hnsForm       = &pattern{text: `error cqe status (0x[0-9a-f]{1,2})\b`} // hns has the same syndromes
+	hnsForm       = &pattern{text: `error cqe status[ (]*(0x[0-9a-f]{1,2})\b`} // hns has the same syndromes
 	vendorForms   = &pattern{text: `(?:vendor[ _]?(?:err(?:or)?|code|synd(?:rome?)?)?(?:[ _]synd(?:rome)?)?|vend(?:[ _]err)?|\bsyndrom|error syndrome)[ :=]+\(?(0x[0-9a-f]{1,2}|\d{1,3})\b`}
 	vendorHex     = &pattern{text: `\bvend_err ([0-9a-f]{2})\b`} // as the kernel's iSER target prints it
 	vendorBefore  = &pattern{text: `(?:vendor|error|aeth)[ _]$`}
@@ -245,7 +248,7 @@ func findReject(t *text) (found []Finding) {
 
 var (
 	// An event of the connection manager by its number, and its status.
-	eventNumber  = &pattern{text: `\b(?:rdma|cma?|rdma_?cm)[_ ](?:cm )?event(?: bl blka| type| id)?[:=# ]+\(?(\d{1,2})\b|\bbad event waiting for connect request (\d{1,2})\b`}
+	eventNumber  = &pattern{text: `\b(?:rdma|cma?|rdma_?cm)[_ ](?:cm )?event(?: bl blka| type| id| error: event)?[:=# ]+\(?(\d{1,2})\b|^[^\n]*\b(?:address|route|connect|unreachable|rejected|established|disconnected|device|multicast|timewait)[a-z ]*\((\d{1,2})\): status -?\d+ id\b|\bbad event waiting for connect request (\d{1,2})\b`}
 	numberStatus = &pattern{text: `^[^\n]*?(?:status|error|reason)[:= (]*(-?\d{1,3})\b`}
 )
 
@@ -256,8 +259,8 @@ func findEventNumber(t *text) (found []Finding) {
 		return nil
 	}
 	at, end := m[2], m[3]
-	if at < 0 {
-		at, end = m[4], m[5]
+	for g := 4; at < 0; g += 2 {
+		at, end = m[g], m[g+1]
 	}
 	n, _ := parse(t.lower[at:end])
 	by := t.raw[m[0]:end]
@@ -297,7 +300,8 @@ var codeForms = []struct {
 }{
 	{&pattern{text: `\b(?:nccl_ib_timeout|(?:qp|local|ack)[_ ]?(?:ack[_ ])?timeout|timeout code|qp timeout)[:= ]+(\d{1,2})\b`}, KindTimeout},
 	{&pattern{text: `\b(?:min_rnr_timer|rnr[_ ](?:nak )?timer)(?: code)?[:= ]+(\d{1,2})\b`}, KindRNR},
-	{&pattern{text: `\bopcode[:= ]+(12[89])\b`}, KindWCOpcode}, // SPDK and NCCL print it; smaller numbers may be anything
+	{&pattern{text: `\bgot (?:fatal|async) event (\d{1,2})\b`}, KindEvent}, // MVAPICH2
+	{&pattern{text: `\bopcode[:= ]+(12[89])\b`}, KindWCOpcode},             // SPDK and NCCL print it; smaller numbers may be anything
 	{&pattern{text: `\bpath_mtu[:= ]+([1-5])\b`}, KindMTU},
 	{&pattern{text: `\bactive_mtu:?[ \t]+\d+ \(([1-5])\)`}, KindMTU},
 	{&pattern{text: `\bport_(?:down|init|armed|active)[ \t]*\(([1-5])\)`}, KindPort},

@@ -10,7 +10,7 @@ import (
 // named are kinds whose entries are found by a name that stands alone in a text.
 var named = map[Kind]bool{
 	KindStatus: true, KindReject: true, KindCMEvent: true, KindEvent: true, KindMTU: true, KindQPState: true, KindPort: true,
-	KindCounter: true, KindOpcode: true, KindHeader: true, KindSetting: true, KindGID: true, KindWCOpcode: true, KindIrdma: true,
+	KindCounter: true, KindOpcode: true, KindHeader: true, KindSetting: true, KindGID: true, KindWCOpcode: true, KindIrdma: true, KindEFA: true,
 }
 
 var theNameIndex once[map[string]int]
@@ -156,7 +156,7 @@ func findPhrases(t *text) (found []Finding) {
 		switch {
 		case len(p.text) == len(t.lower):
 			r = rankAsked
-		case e.Kind == KindEvent && (t.cm || shortEvents[p.text] && !eventWord.MatchString(t.lower)):
+		case e.Kind == KindEvent && (t.cm || shortEvents[p.text] && !eventWord.MatchString(t.lower) && !numbered(t.lower[at+len(p.text):], e.Number)):
 			continue
 		case e.Kind == KindEvent: // the texts of statuses are parts of some
 			r = rankCode
@@ -207,10 +207,13 @@ func ofCompletion(t *text, phrase string, at, status int) bool {
 		return true
 	}
 	before, after := t.lower[max(0, at-8):at], t.lower[at+len(phrase):]
-	number := strconv.Itoa(status)
-	after = strings.TrimLeft(after, " (:=[")
-	return statusBefore.MatchString(before) || strings.HasSuffix(strings.TrimRight(before, " ):=]"), number) ||
-		strings.HasPrefix(after, number) && !strings.HasPrefix(strings.TrimPrefix(after, number), ".") && (len(after) == len(number) || !isWordByte(after[len(number)]))
+	return statusBefore.MatchString(before) || strings.HasSuffix(strings.TrimRight(before, " ):=]"), strconv.Itoa(status)) || numbered(after, status)
+}
+
+// numbered reports whether a text begins with a number: " (19) for".
+func numbered(after string, n int) bool {
+	rest, ok := strings.CutPrefix(strings.TrimLeft(after, " (:=["), strconv.Itoa(n))
+	return ok && (rest == "" || rest[0] != '.' && !isWordByte(rest[0]))
 }
 
 // spdkAbort is printed before one and the same phrase, whatever the completion had.

@@ -17,6 +17,9 @@ var namedTexts = []struct {
 	{re: &pattern{text: `does not support the kernel abi|kernel abi version \d+ doesn'?t match`}, kind: KindErrno, number: 38, call: "ibv_open_device"},
 	{re: &pattern{text: `retry count between two mpi processes`}, kind: KindStatus, number: 12},
 	{re: &pattern{text: `"?receiver not ready"? retry count on a`}, kind: KindStatus, number: 13},
+	{re: &pattern{text: `connection between server and client not working`}, kind: KindStatus, number: 12}, // Ceph
+	{re: &pattern{text: `rejected: o2iblnd`}, kind: KindReject, number: 28},
+	{re: &pattern{text: `(?:client|server) disconnect event`}, kind: KindCMEvent, number: 10},
 	{re: &pattern{text: `received \d+ times addr_error`}, kind: KindCMEvent, number: 1},
 	{re: &pattern{text: `cma detected device removal`}, kind: KindCMEvent, number: 11},
 	{re: &pattern{text: `couldn'?t read remote address|unable to (?:read|write) (?:to|from) (?:the )?socket|failed to exchange data between server and clients?`}, kind: KindErrno, number: 104, call: "connect"},

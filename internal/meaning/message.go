@@ -27,7 +27,7 @@ var messages = []message{
 		See:    []string{"ibv_open_device ENOSYS"}}, false},
 
 	// Of the kernel's mlx5 driver.
-	{&pattern{text: `poll_health\S*[^\n]*fatal error \d detected|^fatal error [1-5] detected`}, Entry{Name: "poll_health: Fatal error 1 detected",
+	{&pattern{text: `poll_health\S*[^\n]*fatal error|^fatal error [1-5] detected`}, Entry{Name: "poll_health: Fatal error 1 detected",
 		Brief: "mlx5: the driver has given the card up, and resets it",
 		More:  "The number says how it noticed. 1: the card does not answer over PCIe. 2: PCIe has taken the slot off line. 3: the card's interface was switched off. 4: a reset is under way. 5: the firmware has a health syndrome, and asks for a reset.",
 		Causes: []string{"1, 2: the PCIe link, its slot or its power; a card that hangs; a bus that was reset by another device's fault", "3, 4: a firmware update, a reset by hand, a virtual function whose physical function has taken it back: no failure then",

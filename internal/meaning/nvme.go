@@ -37,12 +37,18 @@ func nvmeEntries() (list []Entry) {
 	return list
 }
 
-var nvmeForm = &pattern{text: `\bnvme status[ :=]+(\d{1,2})\b`}
+var nvmeForm = &pattern{text: `\bnvme status[ :=]+(\d{1,2})\b|\bnvmet?[a-z_]*\b[^\n]*\bsts (?:0x)?(\d)\b`}
 
 // findNVMe finds why an NVMe target has refused.
-func findNVMe(t *text) (found []Finding) {
-	numbers(nvmeForm, t.lower, func(at int, by string, n int) {
-		found = append(found, finding(rankVendor, at, by, KindNVMe, n)...)
-	})
-	return found
+func findNVMe(t *text) []Finding {
+	m := nvmeForm.FindStringSubmatchIndex(t.lower)
+	if m == nil {
+		return nil
+	}
+	g := 2
+	if m[g] < 0 {
+		g = 4
+	}
+	n, _ := parse(t.lower[m[g]:m[g+1]])
+	return finding(rankVendor, m[0], t.raw[m[0]:m[1]], KindNVMe, n)
 }

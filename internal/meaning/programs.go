@@ -4,7 +4,7 @@ package meaning
 // name neither a call nor a code.
 var programMessages = []message{
 	// perftest and the pingpongs
-	{&pattern{text: `no (?:ib|rdma) devices? (?:were )?(?:found|detected)|did not detect devices|no available rnics?|ib device \S+ (?:was |wasn't )?(?:not )?found|unable to find the (?:infiniband|ib)|net/ib ?: no device found`}, Entry{Name: "No IB devices found",
+	{&pattern{text: `no (?:ib|rdma) devices? (?:were )?(?:found|detected)|did not detect devices|no available rnics?|unable to get rdma device list|ib device \S+ (?:was |wasn't )?(?:not )?found|unable to find the (?:infiniband|ib)|net/ib ?: no device found`}, Entry{Name: "No IB devices found",
 		Brief: "no RDMA device is there, or not the one that was named: the kernel has none, or libibverbs sees none",
 		Causes: []string{"no driver is loaded: modprobe mlx5_ib, or rdma link add for rxe and siw", "libibverbs has no provider for the driver (ibverbs-providers), or a container has no /dev/infiniband", "the name is that of another host's device: names depend on slots and on udev's rules",
 			"the host has no RDMA card"},
@@ -41,6 +41,8 @@ var programMessages = []message{
 		Brief:  "ibv_poll_cq itself has failed: the CQ, not a completion in it",
 		Causes: []string{"the CQ ran over: it has fewer entries than its QPs have work requests outstanding", "the device was reset or removed", "a CQE for a QP that the library does not know any more"},
 		Checks: []string{"the kernel's log; asynchronous events CQ_ERR and DEVICE_FATAL"}, See: []string{"event 0", "event 8"}}, false},
+	{&pattern{text: `^completion with error at (?:client|server)|problems with warm up|got completion with error:|dump error cqe|dump_cqe:`}, Entry{Name: "got completion with error",
+		Brief: "a completion has failed: the lines that follow have its status, or the error CQE as a dump of four rows", Checks: []string{"paste these lines too"}, See: []string{"status 12", "status 10"}}, true},
 	{&pattern{text: `couldn'?t create ib resources|unable to create (?:rdma_cm |rdma )?resources`}, Entry{Name: "Couldn't create IB resources",
 		Brief:  "perftest: one of the objects could not be made: the lines above name it",
 		Checks: []string{"the first line with \"Couldn't\" or \"failed\""}, Follows: true, See: []string{"ibv_reg_mr ENOMEM", "ibv_create_qp EINVAL"}}, true},
@@ -107,6 +109,10 @@ var programMessages = []message{
 		Checks: []string{"one network: no matter. Two networks: give each subnet manager a prefix of its own (opensm: subnet_prefix)"}}, false},
 
 	// The kernel
+	{&pattern{text: `\bbad icrc\b|\bicrc failed`}, Entry{Name: "bad ICRC",
+		Brief:  "a packet came whose ICRC is wrong: it is dropped, and counts as lost",
+		Causes: []string{"something on the way changes packets: NAT, a tunnel, a middlebox", "a cable, a transceiver or memory of a switch damages some", "the two ends reckon it in different ways: rdma_rxe for a FLUSH, or a defect"},
+		Checks: []string{"whether it is some packets or all of one direction", "a capture at the receiver"}, Tools: []string{"adverb diagnose FILE: ICRC-BAD"}, See: []string{"ICRC", "rx_icrc_encapsulated"}}, false},
 	{&pattern{text: `\bnvme\b[^\n]*\b(?:timeout, reset controller|qid \d+ timeout|timeout request)|\bnvme\b[^\n]*i/o[^\n]*timeout`}, Entry{Name: "nvme: I/O timeout",
 		Brief:  "a command of NVMe got no answer in time, and the controller is connected anew",
 		Causes: []string{"over RDMA: the target hangs or is overloaded, its disk is slow, or the network loses packets", "over RDMA: the connection was lost, and the transport's own retries still go on", "a local disk, on PCIe: its own failure, and RDMA has no part in it"},
@@ -131,12 +137,12 @@ var programMessages = []message{
 		Brief:  "irdma: the card has reported an asynchronous event of a QP or a CQ, by a code of its driver",
 		More:   "A code that is not known here is one of a newer driver or card: the driver's table of names (defs.h, IRDMA_AE_) has it.",
 		Checks: []string{"adverb explain ae CODE", "the lines beside it, and the completions of the QP with that number (qp_id)"}, See: []string{"ae 0x50a"}}, true},
-	{&pattern{text: `\bcmdq\[0x[0-9a-f]+\]=0x[0-9a-f]+ (?:status|timedout|send failed|waited)|qplib: cmdq`}, Entry{Name: "QPLIB: cmdq",
+	{&pattern{text: `\bcmdq\[0x[0-9a-f]+\]=0x[0-9a-f]+ (?:status|timedout|send failed|waited)|qplib: cmdq|\bbnxt[^\n]*wait_for_resp`}, Entry{Name: "QPLIB: cmdq",
 		Brief:  "bnxt_re: the card's firmware has refused a command of the driver, or did not answer it",
 		More:   "The number behind the sign of equality is the command: 0x1 creates a QP, 0x3 modifies one, 0x5 creates an SRQ, 0x9 a CQ, 0xd allocates a region or window, 0xf registers memory, 0x11 adds a GID, 0x15 creates an address handle. The status is the firmware's.",
 		Causes: []string{"status: a parameter that the firmware does not take, or a resource that is used up: the line that follows names the object", "timedout, send failed: the firmware hangs: the device must be reset", "a driver and a firmware of very different ages"},
 		Checks: []string{"the next line of the kernel's log: \"Failed to …\"", "ethtool -i INTERFACE: the firmware's version; a newer one"}, See: []string{"event 8", "ibv_create_qp EINVAL"}}, true},
-	{&pattern{text: `\bterm(?:inate)?\b[^\n]*layer \d, ?type \d, ?code \d|\bterm: [^\n]*layer`}, Entry{Name: "TERM: layer, type, code",
+	{&pattern{text: `\bterm(?:inate)?\b[^\n]*\blayer (?:0x)?\d`}, Entry{Name: "TERM: layer, type, code",
 		Brief:  "iWARP: a Terminate message, by which one end tells the other why it ends the connection",
 		More:   "Layer 0 (RDMAP) and 1 (DDP), type 1: access to memory refused; code 0 no such region, 1 beyond it, 2 access flags, 3 another PD. Layer 1, type 2: code 2 no receive posted, 5 message longer than the receive. Layer 0, type 2: 5 version, 6 opcode. Layer 0, type 0: a failure at the end that sends it. Layer 2 (MPA): code 2 CRC, 3 framing.",
 		Causes: []string{"those of status 10 for memory, 13 for a missing receive, 9 for what is invalid", "layer 0, type 0 at the end of a connection: the program closed it while work was posted"},

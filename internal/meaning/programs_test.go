@@ -100,6 +100,16 @@ var sources = []struct {
 		{"hns3 0000:7d:00.0 hns_0: error cqe status 0x15:", "status 12"}, {"bnxt_en 0000:19:00.0: QPLIB: cmdq[0x4b9]=0x15 status 0x5", "message: QPLIB: cmdq"}, {"bnxt_en 0000:19:00.0: cmdq[0x41d]=0x3 timedout (20000)msec", "message: QPLIB: cmdq"},
 		{"infiniband bnxt_re0: Failed to allocate HW AH", "errno 110 of ibv_create_ah"}, {"siw: QP[4]: init TERM: layer 0, type 1, code 2, in tx no", "message: TERM: layer, type, code"},
 	}},
+	{"EFA", [][2]string{{"EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_ADDRESS", "efa 7"}, {"efa 9", "efa 9"}, {"libfabric:12:efa:cq: Unreachable remote (err 13) status 8", "errno 13"}}},
+	{"more lines", [][2]string{
+		{"mlx5_0: got completion with error: 00000000 00000000 00000000 00008914 08001234 0000a2d2", "status 11"}, {"mlx5: node1: got completion with error:", "message: got completion with error"},
+		{"Completion with error at client", "message: got completion with error"}, {"RDMA CM event error: event 8", "cm-event 8"}, {"port error (10)", "event 10"}, {"siw: TERMINATE layer 0x0 etype 1 code 3", "message: TERM"},
+		{"hns_roce error cqe status(0x16)", "status 13"}, {"nvmet_rdma: rejecting, sts 5", "nvme 5"}, {"nvme nvme0: address error (1): status -113 id 00000000abcdef", "errno 113 of rdma_resolve_addr"},
+		{"nvme nvme0: rejected (8): status 8 id 0000000012345678", "reject 8"}, {"librdmacm: Fatal: unable to get RDMA device list", "message: No IB devices found"}, {"MVAPICH2: Got FATAL event 3", "event 3"},
+		{"ERRNO: No space left on device. Failed to create AH", "errno 28"}, {"ibv_create_comp_channel failed: Too many open files", "errno 24"}, {"client DISCONNECT EVENT...", "cm-event 10"},
+		{"RDMAStack handle_tx_event connection between server and client not working. Disconnect this now", "status 12"}, {"kiblnd_rejected() 10.0.0.1@o2ib rejected: o2iblnd fatal error", "reject 28"},
+		{"rdma_rxe: bad ICRC from 10.0.0.1", "message: bad ICRC"}, {"mlx5_core 0000:17:00.0: poll_health: fatal error", "message: poll_health: Fatal error 1 detected"}, {"bnxt_en 0000:17:00.0: bnxt_re: __wait_for_resp timeout", "message: QPLIB: cmdq"},
+	}},
 	{"opcodes of completions", [][2]string{
 		{"IBV_WC_RECV_RDMA_WITH_IMM", "wc-opcode 129"}, {"opcode 128", "wc-opcode 128"}, {"opcode 129", "opcode 0x81"}, {"wc opcode 128", "wc-opcode 128"}, {"opcode 4", "opcode 0x04"},
 	}},

@@ -29,7 +29,7 @@ func Sentence(s string) string {
 	if s == "" {
 		return ""
 	}
-	if first, _, _ := strings.Cut(s, " "); !strings.ContainsAny(first, "_-/=0123456789") {
+	if first, _, _ := strings.Cut(s, " "); !strings.ContainsAny(first, "_-/=0123456789") && !strings.HasSuffix(first, ":") { // names stay as they are
 		s = strings.ToUpper(s[:1]) + s[1:]
 	}
 	if strings.HasSuffix(s, ".") || strings.HasSuffix(s, "?") {
