@@ -39,7 +39,7 @@ var callForms = []struct {
 	{&pattern{text: `rdma_disconnect`}, "rdma_disconnect"},
 	{&pattern{text: `ibv_query_(?:port|device|pkey)|\bget port info|query (?:port|port_num|device)\b`}, "ibv_query_port"},
 	{&pattern{text: `\bumad|bad mad status|mad_rpc|ibwarn: `}, "umad_send"},
-	{&pattern{text: `^connect\b|(?:couldn'?t|could not|unable to|failed to) connect`}, "connect"},
+	{&pattern{text: `^connect(?:$|\(\)|:| failed\b| error\b| e[a-z]+$| -?\d+$)|(?:couldn'?t|could not|unable to|failed to) connect`}, "connect"},
 }
 
 var (

@@ -148,6 +148,9 @@ func findAsked(t *text) []Finding {
 
 var statusForms = &pattern{text: `(?:\b(?:wc[_ .]?status|completion[_ ]status|failed status|bad wc status|status)\s*[:=]?\s*\(?|completion (?:from peer \S+ )?with (?:error|status)[:= ]*|completion error[:= ]+|ibv_wc_status[:= ]+|wc error[:= ]+|work completion error[:= ]+)(\d{1,3})\b`}
 
+// exitStatus is in lines about a process that has ended.
+var exitStatus = &pattern{text: `\bexit(?:s|ed|ing)?\b|http`}
+
 // ofEFA are lines of libfabric's provider of EFA, whose statuses are numbers of its own.
 var ofEFA = &pattern{text: `libfabric:[\d:]*efa\b`}
 
@@ -157,7 +160,11 @@ func findStatus(t *text) (found []Finding) {
 		return nil
 	}
 	numbers(statusForms, t.lower, func(at int, by string, n int) {
-		if n > 0 || len(t.words) < 4 {
+		question := len(t.words) < 4
+		if strings.HasPrefix(by, "status") && (exitStatus.MatchString(t.lower) || !question && !t.wc && !completionWord.MatchString(t.lower) && !rdmaWord.MatchString(t.lower)) {
+			return // a status of something else
+		}
+		if n > 0 || question {
 			found = append(found, finding(rankCode, at, by, KindStatus, n)...)
 		}
 	})

@@ -179,7 +179,7 @@ func (l *Log) Findings() []Finding {
 	var list []Finding
 	for _, f := range all {
 		switch {
-		case l.lines > 1 && f.rank >= rankBare: // a line does not ask what an errno may mean
+		case l.lines > 1 && (f.rank >= rankBare || f.rank == rankAsked && common[lower(f.By)]): // a line asks nothing
 			continue
 		case l.lines > 1:
 			f.rank = amongOthers(f)

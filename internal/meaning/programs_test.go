@@ -102,6 +102,7 @@ var sources = []struct {
 	}},
 	{"EFA", [][2]string{{"EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_ADDRESS", "efa 7"}, {"efa 9", "efa 9"}, {"libfabric:12:efa:cq: Unreachable remote (err 13) status 8", "errno 13"}}},
 	{"more lines", [][2]string{
+		{"ibv_poll_cq returned status 12", "status 12"}, {"ib_srpt: receiving failed for ioctx 0x1 with status 5", "status 5"},
 		{"mlx5_0: got completion with error: 00000000 00000000 00000000 00008914 08001234 0000a2d2", "status 11"}, {"mlx5: node1: got completion with error:", "message: got completion with error"},
 		{"Completion with error at client", "message: got completion with error"}, {"RDMA CM event error: event 8", "cm-event 8"}, {"port error (10)", "event 10"}, {"siw: TERMINATE layer 0x0 etype 1 code 3", "message: TERM"},
 		{"hns_roce error cqe status(0x16)", "status 13"}, {"nvmet_rdma: rejecting, sts 5", "nvme 5"}, {"nvme nvme0: address error (1): status -113 id 00000000abcdef", "errno 113 of rdma_resolve_addr"},

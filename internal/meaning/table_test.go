@@ -178,7 +178,7 @@ func TestLines(t *testing.T) {
 		{"nothing here\nerrno 110\nerrno 110", []string{"errno 110 in 2"}},
 		{"wc status=9\nerrno 110", []string{"status 9 in 1"}},
 		{"RC\nwc status=9", []string{"status 9 in 2"}}, // RC is a word only where it is all
-		{"12\n13", nil},
+		{"12\n13", nil}, {"timeout\nHello\nconnect with care", nil},
 		{"a: 00000000 00000000 00000000 00000000\na: 00000000 00000000 00000000 00000000\na: 00000000 00000000 00000000 00000000\na: 00000000 00008813 08006214 0000f6d2\n" +
 			"a: 00000000 00000000 00000000 00000000\na: 00000000 00000000 00000000 00000000\na: 00000000 00000000 00000000 00000000\na: 00000000 00008914 08006214 0000f6d2\nend",
 			[]string{"status 10 in 4", "status 11 in 8", "vendor 0x88 in 4", "vendor 0x89 in 8"}},
@@ -211,7 +211,8 @@ func TestLongLog(t *testing.T) {
 func TestNothing(t *testing.T) {
 	for _, s := range []string{"", "   ", "hello world", "99999", "0x1234", "everything is fine", "status 200", "no such thing 77", "LNetError: 12:(o2iblnd_cb.c:3352:f()) Timed out tx", "phys_state: POLLING (2)", "pg_num 5 status healthy",
 		"main.c:1:10: fatal error: stdio.h: No such file", "LNetError: o2iblnd fatal error", "HTTP bad response from server", "panic: general error", "code 400: invalid request",
-		"Fatal error in main: 190", "journal flush error on sda", "the operation aborted", "remote access by VPN is off", "cache: flush error 50"} {
+		"Fatal error in main: 190", "journal flush error on sda", "the operation aborted", "remote access by VPN is off", "cache: flush error 50",
+		"zmore.in: On failure, exit with status 1 instead of 2", "nginx.service: Main process exited, code=exited, status=1/FAILURE", "the server answered with status 5 today", "exit status 1", "HTTP status 12"} {
 		if found := meaning.Explain(s); len(found) > 0 {
 			t.Errorf("%q: found %q, want nothing", s, titles(found))
 		}
