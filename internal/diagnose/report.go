@@ -25,7 +25,11 @@ type Report struct {
 	Span      float64    `json:"seconds"`
 
 	infiniBand bool // all of it
+	judged     bool
 }
+
+// Judged reports whether the capture has anything of RDMA. If not, the report says nothing about it.
+func (r *Report) Judged() bool { return r.judged }
 
 // finish judges a flow at its end.
 func (a *Analyzer) finish(f *flow) {
@@ -239,6 +243,7 @@ func (a *Analyzer) Report() *Report {
 		}
 	}
 	r.Clean, r.Unchecked = a.clean(), a.unchecked()
+	r.judged = c.roce+c.tcps > 0
 	r.Verdict = a.verdict(r)
 	return r
 }
@@ -331,14 +336,14 @@ func (a *Analyzer) clean() []string {
 			list = append(list, words(format, args...))
 		}
 	}
-	say(c.good+c.otherID > 0 && c.bad == 0, "ICRC: %d packets checked, none damaged", c.good+c.otherID)
-	say(c.requests > 0 && c.naks == 0 && c.responses > 0, "no NAK in %d answers", c.responses)
+	say(c.good+c.otherID > 0 && c.bad == 0, "ICRC: %s checked, none damaged", counted(c.good+c.otherID, "packet"))
+	say(c.requests > 0 && c.naks == 0 && c.responses > 0, "no NAK in %s", counted(c.responses, "answer"))
 	say(c.requests > 0 && c.rnrs == 0 && c.responses > 0, "no receiver without receives (RNR)")
-	say(c.rcRequests > 0 && c.repeats == 0, "none of %d packets of requests was repeated", c.rcRequests)
+	say(c.rcRequests > 0 && c.repeats == 0, "no repeat in %s of requests", counted(c.rcRequests, "packet"))
 	say(c.roce > 0 && c.ce == 0 && c.cnps == 0, "no mark of congestion, and no CNP")
-	say(c.goodCRC > 0 && c.badCRC == 0, "iWARP: %d FPDUs of %d connections, none damaged", c.goodCRC, c.tcps)
+	say(c.goodCRC > 0 && c.badCRC == 0, "iWARP: %s of %s, none damaged", counted(c.goodCRC, "FPDU"), counted(c.tcps, "connection"))
 	say(c.fpdus > 0 && a.found.have[iwTerminate]+a.found.have[iwReset] == 0, "no iWARP connection was ended with an error")
-	say(c.fpdus > 0 && a.found.have[iwLoss] == 0, "none of %d TCP segments of iWARP was sent again", c.tcpSegments)
+	say(c.fpdus > 0 && a.found.have[iwLoss] == 0, "no repeat in %s of iWARP", counted(c.tcpSegments, "TCP segment"))
 	say(a.cm.total > 0 && a.found.have[cmNoAnswer]+a.found.have[cmRej8]+a.found.have[cmRej28]+a.found.have[cmRej4]+a.found.have[cmRej10]+a.found.have[cmRejOther]+a.found.have[cmSIDR] == 0,
 		"%s of the connection manager, of which %d ended by a DREQ, none rejected", counted(a.cm.total, "conversation"), a.cm.ended)
 	return list

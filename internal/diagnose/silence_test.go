@@ -35,6 +35,8 @@ var silenceScripts = []conversation{
 			s.putEther(2, 1, s.bytes(s.b, s.a, toQP(send(6000), qpA)))
 		})
 	}, []string{"GID-LL"}, nil},
+	{"a REQ that is sent once", func(s *script) { s.req(nil); s.later() }, []string{"CM-NOANSWER"}, nil},
+	{"a sender that stops when its peer does", func(s *script) { s.good(0, 5); s.ab(send(5)); s.later() }, []string{"RC-DIED"}, nil},
 	{"link-local addresses at both ends, of which one is dead", func(s *script) {
 		s.a, s.b = netip.MustParseAddr("fe80::a3"), netip.MustParseAddr("fe80::a2")
 		s.silent(8, nil)
@@ -150,6 +152,12 @@ func (s *script) tooLong(mtu int) {
 	quoted := s.frames[len(s.frames)-1].Data[:28]
 	b := append([]byte{3, 4, 0, 0, 0, 0, byte(mtu >> 8), byte(mtu)}, quoted...)
 	s.put(append(ipv4(netip.MustParseAddr("10.9.9.9"), s.a, 0, 1, 1, len(b)), b...), 0)
+}
+
+// later is a frame of something else, a minute later.
+func (s *script) later() {
+	s.now += time.Minute
+	s.put(append(ipv4(s.a, s.b, 0, 17, 1, 28), make([]byte, 28)...), 0)
 }
 
 // silent sends a request n times, half a second apart, or what each is in place of it.

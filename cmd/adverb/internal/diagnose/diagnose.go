@@ -51,7 +51,8 @@ a line of JSON for each, and one for the report.
 The verdict comes first. Each finding has its certainty, frames, a display filter for Wireshark, a remedy,
 and the case in which it would be wrong. Then comes what was in order, and what could not be checked.
 
-The status is 0 if there is no error and no warning, 1 if there is one, and 2 if a file cannot be read.
+The status is 0 if there is no error and no warning, 1 if there is one, and 2 if a file cannot be read, or
+has nothing of RDMA.
 `,
 	Run: run,
 }
@@ -118,6 +119,12 @@ func (l *live) files(inv *cli.Invocation, files []string, o diagnose.Options) in
 			continue
 		}
 		code = max(code, statusOf(report))
+		if !report.Judged() && !streamed {
+			code = exitUnreadable // a script must not take it for a clean one
+		}
+		if o.Redact { // the path may name hosts, users or customers
+			name = fmt.Sprintf("capture %d", i+1)
+		}
 		if json && streamed {
 			(&teller{inv, true}).report(report)
 			lines++

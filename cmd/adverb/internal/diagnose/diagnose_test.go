@@ -19,6 +19,14 @@ func TestCommand(t *testing.T) {
 	if err := os.WriteFile(text, []byte("no capture"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	empty := filepath.Join(t.TempDir(), "empty.pcap")
+	b, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(empty, b[:24], 0o600); err != nil { // the header alone
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		args           []string
 		code           int
@@ -28,6 +36,11 @@ func TestCommand(t *testing.T) {
 		{[]string{bad}, 1, "A connection request was never answered (10.98.0.2 → 10.98.0.1, port 7174).", ""},
 		{[]string{bad}, 1, "ERROR CM-NOANSWER (proven)", ""},
 		{[]string{"--redact", bad}, 1, "192.0.2.1 → 192.0.2.2", ""},
+		{[]string{"--redact", good, bad}, 1, "== capture 2", ""},
+		{[]string{"--redact", "--json", bad}, 1, `"file": "capture 1"`, ""},
+		{[]string{empty}, 2, "No RoCE packets are in this capture", ""},
+		{[]string{"--json", empty}, 2, "No RoCE packets are in this capture", ""},
+		{[]string{bad, empty}, 2, "CM-NOANSWER", ""},
 		{[]string{good, bad}, 1, "== " + bad, ""},
 		{[]string{text}, 2, "", "text: not readable as a capture"},
 		{[]string{bad, text, good}, 2, "== " + good, "not readable"},
@@ -38,8 +51,8 @@ func TestCommand(t *testing.T) {
 		if r.Code != tt.code || !strings.Contains(r.Stdout, tt.stdout) || !strings.Contains(r.Stderr, tt.stderr) {
 			t.Errorf("%q: status %d\n%s%s\nwant status %d, %q and %q", tt.args, r.Code, r.Stdout, r.Stderr, tt.code, tt.stdout, tt.stderr)
 		}
-		if strings.Contains(strings.Join(tt.args, " "), "--redact") && strings.Contains(r.Stdout, "10.98") {
-			t.Errorf("%q: an address is in the output\n%s", tt.args, r.Stdout)
+		if strings.Contains(strings.Join(tt.args, " "), "--redact") && (strings.Contains(r.Stdout, "10.98") || strings.Contains(r.Stdout, "noresp")) {
+			t.Errorf("%q: an address or a name of a file is in the output\n%s", tt.args, r.Stdout)
 		}
 	}
 }

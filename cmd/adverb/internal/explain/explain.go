@@ -184,9 +184,10 @@ func tellFinding(inv *cli.Invocation, json bool, text string, f diagnose.Finding
 	if json {
 		return inv.PrintJSON(answer{Words: text, Found: []meaning.Finding{}, Finding: &finding{f.ID, f.Severity, f.Certainty, f.Side, f.Title, f.Remedy, f.WrongIf}})
 	}
-	how := f.Certainty.String()
+	severities, certainties := diagnose.Variants(f.ID)
+	how := alternatives(certainties)
 	if f.Certainty != diagnose.Hint {
-		how = f.Severity.String() + ", " + how
+		how = alternatives(severities) + ", " + how
 	}
 	inv.Printf("finding %s of adverb diagnose (%s)\n%s", f.ID, how, meaning.Wrap(meaning.Sentence(f.Title), width, "  ", "  "))
 	inv.Printf("  Look at the %v.\n", f.Side)
@@ -195,6 +196,15 @@ func tellFinding(inv *cli.Invocation, json bool, text string, f diagnose.Finding
 		printList(inv.Stdout, "It would be wrong if:", []string{f.WrongIf}, false)
 	}
 	return cli.ExitOK
+}
+
+// alternatives joins what something can be.
+func alternatives[T fmt.Stringer](list []T) string {
+	var s []string
+	for _, x := range list {
+		s = append(s, x.String())
+	}
+	return strings.Join(s, " or ")
 }
 
 const maxShown = 80

@@ -38,7 +38,7 @@ func TestCommand(t *testing.T) {
 		{[]string{"timeout"}, 0, []string{"setting: timeout", "ACK timeout codes", "The time is 4.096 µs × 2^code.", "     6  262.1µs       14  67.11ms       22  17.18s        30  1h13m18s\n"}, ""},
 		{[]string{"MTU"}, 0, []string{"word: MTU (path MTU)\n  The most bytes of payload in a packet: 256 to 4096.\n", "adverb shows it:\n    - adverb demo mtu"}, ""},
 		{[]string{"Vendor"}, 0, []string{"Vendor codes of failed completions", "  vendor 0x81: "}, ""},
-		{[]string{"loss-nak"}, 0, []string{"finding LOSS-NAK of adverb diagnose (warning, likely)\n  Packets were lost, and the receiver asked for them.\n  Look at the network.\n\n  Do:\n    - RoCE on cards", "It would be wrong if:\n    - packets overtook each other"}, ""},
+		{[]string{"loss-nak"}, 0, []string{"finding LOSS-NAK of adverb diagnose (warning, likely or proven)\n  Packets were lost, and the receiver asked for them.\n  Look at the network.\n\n  Do:\n    - RoCE on cards", "It would be wrong if:\n    - packets overtook each other"}, ""},
 		{[]string{"ECN-OFF"}, 0, []string{"finding ECN-OFF of adverb diagnose (hint)\n"}, ""},
 		{[]string{"RNR"}, 0, []string{"status 13: "}, ""},
 		{[]string{"lkey"}, 0, []string{"word: lkey\n  Local key: names a region in one's own WQEs.\n"}, ""},
