@@ -180,31 +180,31 @@ func (f *flow) gidKind() string {
 	return ""
 }
 
-// orAsked returns the flow whose requests the answers on f are for, or the one of the latest request if that is not known.
-func (g *flow) orAsked(f *flow) *flow {
-	if g != nil || f.hosts.back == nil {
-		return g
+// orAsked returns f, whose requests the answers on g are for, or the flow of the latest request if f is not known.
+func (f *flow) orAsked(g *flow) *flow {
+	if f != nil || g.hosts.back == nil {
+		return f
 	}
-	if g = f.hosts.back.asked; g != nil && g.peer == nil && g.acknowledged() {
-		return g
+	if f = g.hosts.back.asked; f != nil && f.peer == nil && f.acknowledged() {
+		return f
 	}
 	return nil
 }
 
 // astray reports whether an answer is for no request of the flow, of which none was answered yet.
-func (g *flow) astray(psn wire.PSN) bool {
-	return g.started && g.una == g.began && !g.covers(psn)
+func (f *flow) astray(psn wire.PSN) bool {
+	return f.started && f.una == f.began && !f.covers(psn)
 }
 
 // strays counts an answer that is for no request.
-func (g *flow) strays(f *flow, p *capture.Packet, psn wire.PSN, nak bool) {
-	if g.strayFlow != f || g.strayPSN != psn || g.strayNAK != nak {
-		g.strayFlow, g.strayPSN, g.strayNAK, g.stray, g.strayFrames = f, psn, nak, 0, g.strayFrames[:0]
+func (f *flow) strays(g *flow, p *capture.Packet, psn wire.PSN, nak bool) {
+	if f.strayFlow != g || f.strayPSN != psn || f.strayNAK != nak {
+		f.strayFlow, f.strayPSN, f.strayNAK, f.stray, f.strayFrames = g, psn, nak, 0, f.strayFrames[:0]
 	}
-	g.stray++
-	f.strayTo = g
-	if len(g.strayFrames) < maxFrames {
-		g.strayFrames = append(g.strayFrames, p.Frame.Number)
+	f.stray++
+	g.strayTo = f
+	if len(f.strayFrames) < maxFrames {
+		f.strayFrames = append(f.strayFrames, p.Frame.Number)
 	}
 }
 
