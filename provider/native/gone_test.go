@@ -172,8 +172,9 @@ func TestFailedChannel(t *testing.T) {
 		isGone(t, "wait", err)
 		wantErr(t, "wait", err, syscall.EBADF, "ibv_get_cq_event")
 	})
-	check(t, p.cq.Notify(false))
-	check(t, p.a.PostOneSend(p.write(1)))
+	// The call fails at the event, or before, as the goroutine that reads events begins: then these fail.
+	_ = p.cq.Notify(false)
+	_ = p.a.PostOneSend(p.write(1))
 	wg.Wait()
 	if ev := must(p.dev.NextEvent(ctx))(t); ev.Type != verbs.EventDeviceFatal || !errors.Is(ev.Cause, syscall.EBADF) {
 		t.Errorf("event %+v, want %v for EBADF", ev, verbs.EventDeviceFatal)
