@@ -38,7 +38,7 @@ type Analyzer struct {
 	udKeys   map[flowKey]uint32 // the first Q_Key to a queue pair
 	udFrom   map[udSource]*udPSNs
 	byQP     map[flowKey]*conn
-	ulps     map[string]int // connections by the protocol that they carry
+	ulps     map[string]*carried // by the name of the protocol
 
 	copiesSame   int // copies at one point that are the capture's
 	copiesFrames []int
@@ -99,7 +99,7 @@ type hosts struct {
 func New(o Options) *Analyzer {
 	return &Analyzer{
 		names: names{redact: o.Redact}, units: o.Units, flows: make(map[flowKey]*flow), pairs: make(map[hostKey]*hosts),
-		partners: make(map[flowKey]flowKey), udKeys: make(map[flowKey]uint32), udFrom: make(map[udSource]*udPSNs), byQP: make(map[flowKey]*conn), ulps: make(map[string]int),
+		partners: make(map[flowKey]flowKey), udKeys: make(map[flowKey]uint32), udFrom: make(map[udSource]*udPSNs), byQP: make(map[flowKey]*conn), ulps: make(map[string]*carried),
 		cm: conns{byID: make(map[connKey]*conn)},
 	}
 }

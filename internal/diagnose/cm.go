@@ -246,9 +246,7 @@ func (a *Analyzer) req(h *hosts, p *capture.Packet, m *wire.REQ) {
 			x.Words = words("The REQ has GIDs %s, and its packet goes %s.", a.names.hosts(src, dst), a.names.hosts(p.Src.Addr(), p.Dst.Addr()))
 		}
 	}
-	if name := ulpOf(m.ServiceID); name != "" {
-		a.ulps[name]++
-	}
+	a.ulpOfREQ(m.ServiceID)
 }
 
 func (a *Analyzer) rep(p *capture.Packet, m *wire.REP) {

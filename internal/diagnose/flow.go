@@ -61,6 +61,7 @@ type flow struct {
 	nxt       wire.PSN
 	una       wire.PSN // the first that is not acknowledged
 	prev      wire.PSN // of the latest request
+	ulpKnown  bool     // the first messages have told which protocol it carries
 	inMessage bool     // the latest new request does not end its message
 	flushed   bool     // that was a FLUSH with the ICRC of the specification: one as Linux wants it may come behind
 	ring      []sent

@@ -2,7 +2,6 @@ package diagnose
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -314,11 +313,7 @@ func (a *Analyzer) ofCapture() {
 		}
 	}
 	a.cutShort()
-	for _, name := range slices.Sorted(maps.Keys(a.ulps)) {
-		if x := a.found.add(ulp, ""); x != nil {
-			x.Count, x.Words = a.ulps[name], words("%s: REQs to its port: %d.", name, a.ulps[name])
-		}
-	}
+	a.carries()
 }
 
 func (a *Analyzer) copiesElsewhere() (n int) {

@@ -54,6 +54,7 @@ func (a *Analyzer) request(f *flow, p *capture.Packet, w *wire.Packet) {
 	n := payloadLen(p, w)
 	a.count.rcRequests++
 	a.learn(f, p, w, n)
+	a.ulpOfSend(f, w)
 	psn := w.PSN
 	span := 1
 	unknown := false

@@ -54,5 +54,5 @@ var cmRules = map[ruleID]rule{
 	qpnReuse: {"QPN-REUSE", Info, Proven, OfHost, "A queue pair number was used again",
 		[]string{"That is allowed. PSNs jump there, which is no loss."}, ""},
 	ulp: {"ULP", Info, Hint, OfProgram, "What the connections carry",
-		[]string{"Told by the ports alone."}, "another program uses the port."},
+		[]string{"This is no fault. It says in whose logs and settings to look."}, "another program uses the port."},
 }

@@ -22,7 +22,7 @@ type conversation struct {
 }
 
 // scripts are conversations.
-var scripts = append(slices.Concat(iwarpScripts, silenceScripts, unreliableScripts, networkScripts, incompleteScripts, damageScripts), []conversation{
+var scripts = append(slices.Concat(iwarpScripts, silenceScripts, unreliableScripts, networkScripts, incompleteScripts, damageScripts, ulpScripts), []conversation{
 	{"one direction", func(s *script) {
 		for i := range 5 {
 			s.ab(write(wire.PSN(i), wire.RCRDMAWriteOnly, 64))

@@ -10,6 +10,7 @@ type variant struct {
 var variants = map[ruleID]variant{
 	capCut:     {certainties: []Certainty{Likely}},                             // in the middle of a message
 	cmNoAnswer: {certainties: []Certainty{Likely}},                             // of one REQ
+	ulp:        {certainties: []Certainty{Likely}},                             // the first message says so too
 	cmRD0:      {certainties: []Certainty{Proven}},                             // none was agreed
 	mtuICMP:    {severities: []Severity{Warning}},                              // requests are answered
 	icrcBad:    {severities: []Severity{Info}, certainties: []Certainty{Hint}}, // the receiver took the packets
