@@ -39,7 +39,7 @@ func testKubernetesExample(t *testing.T, file string, containers int) {
 	}
 }
 
-// TestCardGuide: what the guide shows of the pod with a card is in the example.
+// TestCardGuide: the lines of the pod with a card that the guide shows are in the example.
 func TestCardGuide(t *testing.T) {
 	read := func(names ...string) string {
 		text, err := os.ReadFile(filepath.Join(append([]string{"..", ".."}, names...)...))

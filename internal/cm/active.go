@@ -1,7 +1,6 @@
 package cm
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -30,7 +29,7 @@ func (c *Conn) connect(now time.Duration, params *ConnectParams) {
 	c.tid = c.m.newTID()
 	c.ownParams = params.Params
 	c.ownParams.PrivateData = nil
-	c.request = RequestParams{Service: params.Service, MTU: params.MTU, RetryCount: params.RetryCount, ACKTimeout: params.ACKTimeout, PKey: cmp.Or(params.PKey, wire.DefaultPKey)}
+	c.request = RequestParams{Service: params.Service, MTU: params.MTU, RetryCount: params.RetryCount, ACKTimeout: params.ACKTimeout, PKey: params.PKey}
 	c.lifetime = params.PacketLifetime
 	c.ackTimeout = min(c.lifetime+1, maxTimeoutCode)
 	// The lifetime may be made of the time that the user's QPs wait, and that may be hours. A REQ that is lost must
@@ -55,7 +54,7 @@ func (c *Conn) req(p *ConnectParams) *wire.REQ {
 		StartingPSN:        p.PSN,
 		LocalCMTimeout:     p.LocalCMTimeout,
 		RetryCount:         p.RetryCount,
-		PKey:               cmp.Or(p.PKey, wire.DefaultPKey),
+		PKey:               p.PKey,
 		MTU:                p.MTU,
 		RNRRetryCount:      p.RNRRetryCount,
 		MaxCMRetries:       p.MaxCMRetries,

@@ -102,6 +102,7 @@ func (p *ConnectParams) complete(ackDelay uint8) error {
 	orDefault(&p.RemoteCMTimeout, DefaultCMTimeout)
 	orDefault(&p.LocalCMTimeout, DefaultCMTimeout)
 	orDefault(&p.MaxCMRetries, DefaultCMRetries)
+	orDefault(&p.PKey, wire.DefaultPKey)
 	orDefault(&p.ACKTimeout, ackTimeout(ackDelay, p.PacketLifetime))
 	p.RetryCount, p.RNRRetryCount = min(p.RetryCount, maxQPRetries), min(p.RNRRetryCount, maxQPRetries)
 	switch {
@@ -115,7 +116,7 @@ func (p *ConnectParams) complete(ackDelay uint8) error {
 	return p.check(wire.REQPrivateDataSize)
 }
 
-func orDefault(v *uint8, def uint8) {
+func orDefault[T uint8 | uint16](v *T, def T) {
 	if *v == 0 {
 		*v = def
 	}

@@ -91,7 +91,7 @@ func (m *Machine) checkREQ(msg *message, req *wire.REQ) (rej wire.REJ) {
 
 // hasPKey reports whether the port is in the partition of a P_Key.
 func (m *Machine) hasPKey(pkey uint16) bool {
-	return pkey&wire.PKeyBase == wire.DefaultPKey&wire.PKeyBase || m.cfg.HasPKey != nil && m.cfg.HasPKey(pkey)
+	return wire.SamePartition(pkey, wire.DefaultPKey) || m.cfg.HasPKey != nil && m.cfg.HasPKey(pkey)
 }
 
 // takeREQ makes a connection of a REQ, and tells the listener. There is room for it, and an ID.

@@ -1,7 +1,6 @@
 package cm
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -65,6 +64,7 @@ func (s *SIDR) Service() uint64 { return s.service }
 func (m *Machine) Resolve(now time.Duration, p Path, params SIDRParams) (*SIDR, error) {
 	orDefault(&params.Timeout, DefaultCMTimeout)
 	orDefault(&params.MaxRetries, DefaultCMRetries)
+	orDefault(&params.PKey, wire.DefaultPKey)
 	err := p.check()
 	switch {
 	case err != nil:
@@ -83,7 +83,7 @@ func (m *Machine) Resolve(now time.Duration, p Path, params SIDRParams) (*SIDR, 
 	s := &SIDR{m: m, id: id, path: p, tid: m.newTID(), state: sidrSent, service: params.Service, interest: interest{delivered: true}}
 	s.repeater.timer.rec = s
 	m.sidrs[id] = s
-	req := &wire.SIDRREQ{RequestID: id, PKey: cmp.Or(params.PKey, wire.DefaultPKey), ServiceID: s.service}
+	req := &wire.SIDRREQ{RequestID: id, PKey: params.PKey, ServiceID: s.service}
 	copy(req.PrivateData[:], params.PrivateData)
 	s.send(wire.CMSIDRREQ, req)
 	s.repeater.start(m, now, milliseconds(params.Timeout), int(params.MaxRetries), Never)

@@ -69,15 +69,21 @@ func ibLeave(dev *verbs.Device, group netip.Addr) {
 // pkeyIndex returns where the partition of a P_Key stands in the port's table, as a full member's or a limited one's. 0
 // stands for the default partition, whose index is 0 too.
 func pkeyIndex(dev *verbs.Device, pkey verbs.PKey) (index int, ok bool) {
-	if pkey == 0 || pkey&wire.PKeyBase == wire.DefaultPKey&wire.PKeyBase {
+	of := func(k verbs.PKey) bool { return wire.SamePartition(uint16(k), uint16(pkey)) }
+	if pkey == 0 || of(wire.DefaultPKey) {
 		return 0, true
 	}
-	attr, err := dev.QueryPort(DevicePort)
+	return findPKey(dev, DevicePort, of)
+}
+
+// findPKey returns the index of the first P_Key in a port's table for which fits holds.
+func findPKey(dev *verbs.Device, port int, fits func(verbs.PKey) bool) (index int, ok bool) {
+	attr, err := dev.QueryPort(port)
 	if err != nil {
 		return 0, false
 	}
 	for i := range attr.PKeyTableLen {
-		if k, err := dev.PKey(DevicePort, i); err == nil && k&wire.PKeyBase == pkey&wire.PKeyBase {
+		if k, err := dev.PKey(port, i); err == nil && fits(k) {
 			return i, true
 		}
 	}

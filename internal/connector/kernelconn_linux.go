@@ -374,13 +374,8 @@ func (c *kernelConnector) pkeyIndex(at place) int {
 	if at.pkey == 0 || at.pkey == wire.DefaultPKey {
 		return 0
 	}
-	attr, err := c.dev.QueryPort(at.port)
-	for i := 0; err == nil && i < attr.PKeyTableLen; i++ {
-		if k, err := c.dev.PKey(at.port, i); err == nil && k == at.pkey {
-			return i
-		}
-	}
-	return 0
+	i, _ := findPKey(c.dev, at.port, func(k verbs.PKey) bool { return k == at.pkey })
+	return i
 }
 
 // attrOf reads attributes of the kernel's. Each MR has access flags of its own, so the QP's are wide.

@@ -77,14 +77,17 @@ func (c *Call) chosenPath() PathRecord {
 // partition returns the P_Key of the path to ask for, or 0 for the default one. Other networks than InfiniBand have no
 // partitions, whatever the call says.
 func (c *ibConn) partition(call *Call) verbs.PKey {
-	attr, err := c.c.dev.QueryPort(DevicePort)
-	switch {
-	case err != nil || attr.LinkLayer != verbs.LinkLayerInfiniBand:
-		return 0
-	case call.Path != nil:
-		return call.Path.PKey
+	pkey := call.PKey
+	if call.Path != nil {
+		pkey = call.Path.PKey
 	}
-	return call.PKey
+	if pkey == 0 {
+		return 0
+	}
+	if attr, err := c.c.dev.QueryPort(DevicePort); err != nil || attr.LinkLayer != verbs.LinkLayerInfiniBand {
+		return 0
+	}
+	return pkey
 }
 
 // flowLabel computes the flow label from the ports, as Linux does.

@@ -15,7 +15,7 @@ func (a *Analyzer) compareEnds(f *flow) {
 		return // once for both
 	}
 	a.comparePriorities(f, g)
-	if apart(f.pKey, g.pKey) && f.places[pKey] == nil && g.places[pKey] == nil && !f.isSilent() && !g.isSilent() {
+	if !wire.MayTalk(f.pKey, g.pKey) && f.places[pKey] == nil && g.places[pKey] == nil && !f.isSilent() && !g.isSilent() {
 		if x := a.mark(f, pKey, 0); x != nil {
 			if f.answers+g.answers > 0 {
 				x.Severity = Warning // somebody takes them
@@ -26,12 +26,6 @@ func (a *Analyzer) compareEnds(f *flow) {
 	if f.maxPayload == 1024 && f.mtu() == 1024 && a.count.large > 0 {
 		a.mark(f, mtu1024, 0)
 	}
-}
-
-// apart reports whether packets with one P_Key are not taken by a queue pair that has the other.
-func apart(p, q uint16) bool {
-	const member = 0x8000
-	return p&wire.PKeyBase != q&wire.PKeyBase || p&member == 0 && q&member == 0
 }
 
 func (a *Analyzer) pKeyWords(f, g *flow) string {
@@ -50,14 +44,14 @@ func (a *Analyzer) wrongPKey(f *flow) bool {
 		for _, back := range f.hosts.back.flows {
 			switch {
 			case !back.acknowledged():
-			case !apart(f.pKey, back.pKey):
+			case wire.MayTalk(f.pKey, back.pKey):
 				return false
 			case g == nil:
 				g = back
 			}
 		}
 	}
-	if g == nil || !apart(f.pKey, g.pKey) {
+	if g == nil || wire.MayTalk(f.pKey, g.pKey) {
 		return false
 	}
 	x := a.onSilence(f, pKey)

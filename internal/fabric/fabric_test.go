@@ -22,6 +22,23 @@ type tree struct {
 	manager        *Manager
 }
 
+// copies sends a packet to a group, and returns how many each adapter takes.
+func (f *tree) copies(t testing.TB, from *Port, mgid [16]byte, mlid uint16) (got [4]int) {
+	t.Helper()
+	if err := from.Send(grouped(from, mgid, mlid)); err != nil {
+		t.Fatal(err)
+	}
+	f.Settle()
+	for i, h := range f.hosts {
+		for h.Pending() > 0 {
+			h.Recv()
+			f.Settle()
+			got[i]++
+		}
+	}
+	return got
+}
+
 func newTree(t testing.TB, lmc uint8) *tree {
 	t.Helper()
 	f := &tree{Fabric: New()}
@@ -315,20 +332,7 @@ func TestGroup(t *testing.T) {
 		}
 		lid = r.MLID
 	}
-	send := func(from *Port) (got [4]int) {
-		if err := from.Send(grouped(from, mgid, lid)); err != nil {
-			t.Fatal(err)
-		}
-		f.Settle()
-		for i, h := range f.hosts {
-			for h.Pending() > 0 {
-				h.Recv()
-				f.Settle()
-				got[i]++
-			}
-		}
-		return got
-	}
+	send := func(from *Port) [4]int { return f.copies(t, from, mgid, lid) }
 	if got := send(f.hosts[0]); got != [4]int{1, 1, 0, 1} {
 		t.Errorf("from a member: copies %v, want one for each member", got)
 	}

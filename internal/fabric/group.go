@@ -86,8 +86,8 @@ func (m *manager) join(g *group, e *end, q *wire.MCMemberRecord, s *wire.SAMAD) 
 			FlowLabel: q.FlowLabel, Scope: q.MGID[1] & 0xf,
 		}}
 	}
-	within := slices.ContainsFunc(m.pkeysOf(e.node), func(k uint16) bool { return k&wire.PKeyBase == g.record.PKey&wire.PKeyBase })
-	other := s.Mask&wire.MemberPKey != 0 && q.PKey&wire.PKeyBase != g.record.PKey&wire.PKeyBase
+	within := slices.ContainsFunc(m.pkeysOf(e.node), func(k uint16) bool { return wire.SamePartition(k, g.record.PKey) })
+	other := s.Mask&wire.MemberPKey != 0 && !wire.SamePartition(q.PKey, g.record.PKey)
 	if q.JoinState == 0 || !within || other || e.info.MTU < g.record.MTU {
 		return wire.SAStatusInvalid
 	}

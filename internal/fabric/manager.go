@@ -41,8 +41,7 @@ type Manager struct{ m *manager }
 
 // Manager starts a subnet manager at the port of a channel adapter. Of several in a subnet the one with the highest
 // priority, 0 to 15, is the master, or else the one with the lowest GUID. A master that finds such a one hands over to it.
-// lmc is how many low bits of a LID choose a
-// path.
+// lmc is how many low bits of a LID choose a path.
 func (p *Port) Manager(priority, lmc uint8) *Manager {
 	m := &manager{port: p, priority: priority, lmc: min(lmc, 7), prefix: firstPrefix, state: smDiscovering, dirty: true, got: map[uint64]wire.SMP{},
 		lids: map[uint64]uint16{}, fresh: map[uint64]bool{}, used: map[uint16]uint64{}, groups: map[[16]byte]*group{}, blocks: map[uint32]bool{0: true}}
@@ -385,7 +384,7 @@ func (m *manager) pkeysOf(n *found) []uint16 {
 func sharePKey(a, b []uint16, pkey uint16) bool {
 	for _, x := range a {
 		for _, y := range b {
-			if x&wire.PKeyBase == pkey&wire.PKeyBase && y&wire.PKeyBase == pkey&wire.PKeyBase && (x|y)&^uint16(wire.PKeyBase) != 0 {
+			if wire.SamePartition(x, pkey) && wire.MayTalk(x, y) {
 				return true
 			}
 		}

@@ -201,7 +201,7 @@ func mark(packet []byte, pkey uint16) { binary.BigEndian.PutUint16(packet[2:], p
 // matches reports whether packets of a P_Key are for a QP that has the P_Key own. Two limited members do not talk to each
 // other, and what has no partition talks to nobody.
 func matches(own, pkey uint16) bool {
-	return own&wire.PKeyBase != 0 && pkey&wire.PKeyBase == own&wire.PKeyBase && (pkey|own)&^uint16(wire.PKeyBase) != 0
+	return own&wire.PKeyBase != 0 && wire.MayTalk(own, pkey)
 }
 
 // flowOf returns the flow of a datagram that has come.

@@ -424,7 +424,7 @@ func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 	case !e.admits(q, in):
 	case p.Opcode == wire.Secured:
 		e.dropNear(dropNoKey, q, from)
-	case p.PKey&wire.PKeyBase != wire.DefaultPKey&wire.PKeyBase:
+	case !wire.SamePartition(p.PKey, wire.DefaultPKey):
 		e.dropNear(dropPKey, q, from)
 		e.dev.port.badPKeys.add()
 	default:

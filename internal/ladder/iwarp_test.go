@@ -120,24 +120,9 @@ func fpdu0() []byte {
 	return b
 }
 
-// rowsOf are the rows of a ladder in words, with their marks.
-func rowsOf(l *ladder.Ladder) (list []string) {
-	for i := range l.Rows {
-		r := &l.Rows[i]
-		s := fmt.Sprintf("%d %s>%s %s", r.Frame, ladder.Letter(r.From), ladder.Letter(r.To), r.Words())
-		for _, m := range r.Marks {
-			s += " | " + m.Text
-		}
-		list = append(list, s)
-	}
-	return list
-}
-
 func checkRows(t *testing.T, l *ladder.Ladder, want ...string) {
 	t.Helper()
-	if got := rowsOf(l); !slices.Equal(got, want) {
-		t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-	}
+	checkLines(t, l, (*ladder.Row).Words, want)
 }
 
 // Of iWARP each MPA frame and each FPDU is a row, wherever TCP's segments begin. Segments of a message that are alike
@@ -203,7 +188,7 @@ func TestIWARPMarks(t *testing.T) {
 	c.stream(0, tcpA, []byte("GET / HTTP/1.1\r\n\r\n"))
 	l := draw(t, ladder.Options{}, c.tape)
 	if want := "1 frame of TCP is not drawn: no iWARP was recognized."; len(l.Rows) != 0 || !slices.Equal(l.Notes, []string{want}) {
-		t.Errorf("got %q, notes %q; want no row, and %q", rowsOf(l), l.Notes, want)
+		t.Errorf("got %q, notes %q; want no row, and %q", lines(l, (*ladder.Row).Words), l.Notes, want)
 	}
 }
 
@@ -213,7 +198,7 @@ func TestIWARPBothEnds(t *testing.T) {
 	one := draw(t, ladder.Options{}, iwarpTraffic(tcpA, tcpB, 0).tape)
 	both := draw(t, ladder.Options{}, iwarpTraffic(tcpA, tcpB, 0).tape, iwarpTraffic(tcpA, tcpB, 3*us).tape)
 	if len(both.Rows) != len(one.Rows) {
-		t.Fatalf("got %d rows, want %d as of one end:\n%s", len(both.Rows), len(one.Rows), strings.Join(rowsOf(both), "\n"))
+		t.Fatalf("got %d rows, want %d as of one end:\n%s", len(both.Rows), len(one.Rows), strings.Join(lines(both, (*ladder.Row).Words), "\n"))
 	}
 	for i := range both.Rows {
 		if r := &both.Rows[i]; r.Took != 3*us || r.Fate != ladder.Arrived {

@@ -32,7 +32,7 @@ func Unserved() (names []string) {
 	return names
 }
 
-// UnservedRemedy says what has the kernel's devices of those names, which this build does not serve.
+// UnservedRemedy names the builds that serve the kernel's devices of those names. This build does not.
 func UnservedRemedy(names []string) string {
 	return "the kernel has " + strings.Join(names, ", ") +
 		": this build has no cards; use the release's file that ends in -native, or go build -tags adverb_native ./cmd/adverb"
