@@ -290,7 +290,9 @@ func (e *end) next(due rdmacm.EventType) rdmacm.Event {
 
 // TestLinkLocal: a link-local address of a GID has its interface for a zone, without which the kernel binds nothing to it.
 func TestLinkLocal(t *testing.T) {
-	addrs, err := connector.Addrs(fake(t).device(t, fakeName))
+	d := fake(t).device(t, fakeName)
+	defer d.Close()
+	addrs, err := connector.Addrs(d)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,7 @@ type fakeLibrary struct {
 	fail func(call string, errno int32) // the next call of that name fails
 	nth  func(n, errno int32) int32     // the n-th call from now on fails; returns how many calls were left to the last such one
 	live func() int32                   // objects that are not destroyed
+	open func() int32                   // devices that are
 
 	lacks func(ops uint64) // the driver lacks these operations of QPs
 
@@ -72,6 +73,7 @@ var buildFake = sync.OnceValues(func() (*fakeLibrary, error) {
 	purego.RegisterLibFunc(&f.fail, h, "fake_fail")
 	purego.RegisterLibFunc(&f.nth, h, "fake_fail_nth")
 	purego.RegisterLibFunc(&f.live, h, "fake_live")
+	purego.RegisterLibFunc(&f.open, h, "fake_open")
 	purego.RegisterLibFunc(&f.lacks, h, "fake_lacks")
 	purego.RegisterLibFunc(&f.gone, h, "fake_gone")
 	purego.RegisterLibFunc(&f.mute, h, "fake_mute")

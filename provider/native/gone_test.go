@@ -38,6 +38,9 @@ func openFiles(t *testing.T) int {
 // and all may be closed.
 func TestGone(t *testing.T) {
 	f := fake(t)
+	if n := f.open(); n > 0 {
+		t.Fatalf("%d devices are open that tests before have left: they would go too, and their events take memory", n)
+	}
 	for _, c := range []struct {
 		name         string
 		fatal, atEnd bool

@@ -173,19 +173,22 @@ func TestEachCallFails(t *testing.T) {
 // TestUnbelievable: a driver that speaks of more than there can be is an error, and what was made before it is freed.
 func TestUnbelievable(t *testing.T) {
 	f := fake(t)
-	p := newPair(t, f, fakeName)
-	pd := must(p.dev.Provider().AllocPD())(t)
-	defer pd.Close()
 	before := heldNow(f)
-	for part, cap := range map[string]verbs.QPCap{
-		"up to 4294967295 SGEs": {MaxSendWR: 4, MaxSendSGE: 4, MaxRecvWR: 4, MaxRecvSGE: math.MaxUint32},
-		"up to 65537 SGEs":      {MaxSendWR: 4, MaxSendSGE: 1<<16 + 1},
-	} {
-		_, err := pd.CreateQP(&verbs.ProviderQPInitAttr{Type: verbs.QPTypeRC, SendCQ: p.cq.Provider(), RecvCQ: p.cq.Provider(), Cap: cap}, nil)
-		if err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("the error is %v, want one with %q", err, part)
+	// What is held is compared once the device is closed: while it is open, its events take memory when they will.
+	t.Run("open", func(t *testing.T) {
+		p := newPair(t, f, fakeName)
+		pd := must(p.dev.Provider().AllocPD())(t)
+		defer pd.Close()
+		for part, cap := range map[string]verbs.QPCap{
+			"up to 4294967295 SGEs": {MaxSendWR: 4, MaxSendSGE: 4, MaxRecvWR: 4, MaxRecvSGE: math.MaxUint32},
+			"up to 65537 SGEs":      {MaxSendWR: 4, MaxSendSGE: 1<<16 + 1},
+		} {
+			_, err := pd.CreateQP(&verbs.ProviderQPInitAttr{Type: verbs.QPTypeRC, SendCQ: p.cq.Provider(), RecvCQ: p.cq.Provider(), Cap: cap}, nil)
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("the error is %v, want one with %q", err, part)
+			}
 		}
-	}
+	})
 	if got := heldNow(f); got != before {
 		t.Errorf("%+v are held, and %+v before", got, before)
 	}

@@ -1198,6 +1198,15 @@ void fake_mute(int on) {
 	UNLOCK;
 }
 
+/* How many devices are open. */
+int fake_open(void) {
+	LOCK;
+	int n = 0;
+	for (struct ctx *x = contexts; x; x = x->next) n++;
+	UNLOCK;
+	return n;
+}
+
 /* The devices go: fatal raises their event, and at_end ends all events and the calls. While mute is on, no descriptor tells of
  * that. fake_gone(0, 0) lets devices be opened anew. */
 void fake_gone(int fatal, int at_end) {
