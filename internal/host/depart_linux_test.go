@@ -45,6 +45,7 @@ func TestDepart(t *testing.T) {
 	persist(t, stays, stays, 9000)
 	leaves := open(t, addr)
 	l := leaves.link.(*Link)
+	l.leaveTime = patience // a busy machine may take longer than a process that ends wants to wait
 	for i := range n {
 		attract(t, l, 1) // each time, since the other may have renewed the program
 		stays.send(stays.block, i)
@@ -55,6 +56,21 @@ func TestDepart(t *testing.T) {
 		t.Errorf("%d datagrams were passed on, want most of %d: the others have not come to the socket", l.passed.Load(), n)
 	}
 	stays.receivesAll(t, n)
+	stays.leave()
+}
+
+// No datagram comes to the socket of a process that has left but has not ended yet: nobody would read it.
+func TestDepartCloses(t *testing.T) {
+	const n = 50
+	addr := testAddr(86)
+	stays, leaves := join(t, addr), open(t, addr)
+	leaves.link.(*Link).Depart()
+	for i := range n {
+		attract(t, stays.link.(*Link), 1) // each time, since the program may have been renewed
+		stays.send(stays.block, i)
+	}
+	stays.receivesAll(t, n)
+	leaves.leave()
 	stays.leave()
 }
 

@@ -23,6 +23,8 @@ type Link struct {
 	passed  atomic.Uint64 // datagrams that were passed on to another process
 	strayed atomic.Uint64 // datagrams that were lost, for want of a receiver or of room
 
+	leaveTime time.Duration // how long Depart waits for the others
+
 	parted   atomic.Bool // only datagrams for other processes still count
 	closed   atomic.Bool
 	inboxLen atomic.Int32 // datagrams in inbox that Recv has not returned, to be read without the lock
@@ -39,7 +41,7 @@ type Link struct {
 }
 
 func newLink(n *Netdev, u *udp.Link) *Link {
-	l := &Link{Link: u, netdev: n}
+	l := &Link{Link: u, netdev: n, leaveTime: leaveTime}
 	l.steering.init(l)
 	return l
 }
@@ -218,19 +220,15 @@ func (l *Link) Settle() {
 	}
 }
 
-// Depart implements link.SharedLink.
+// Depart implements link.SharedLink. Datagrams for other processes may come to a socket for as long as it is open: the
+// numbers of the sockets shift when another one closes. So the socket closes as soon as it is empty, and not behind the
+// wait for the others.
 func (l *Link) Depart() {
 	l.part()
 	var batch [32]link.Datagram
-	for range leaveBatches {
-		n, err := l.Link.Recv(batch[:])
-		if n == 0 || err != nil {
-			break
-		}
-		l.sort(batch[:n])
-	}
+	l.CloseRecv(batch[:], leaveBatches, func(b []link.Datagram) { l.sort(b) })
 	if owners := l.netdev.owners.Load(); owners != nil {
-		owners.drain(leaveTime)
+		owners.drain(l.leaveTime)
 	}
 }
 

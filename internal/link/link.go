@@ -118,8 +118,8 @@ type Settler interface {
 }
 
 // A SharedLink is a Link whose address other processes use too. Depart passes on the datagrams that have come for
-// those processes and were not received yet, and waits a moment until the processes have taken them. It is called
-// once, from the same goroutine as Recv, right before Close or the end of the process.
+// those processes and were not received yet, receives nothing more, and waits a moment until the processes have taken
+// them. It is called once, from the same goroutine as Recv, right before Close or the end of the process.
 type SharedLink interface {
 	Link
 	Depart()

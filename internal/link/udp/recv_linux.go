@@ -74,8 +74,34 @@ func (r *receiver) buffer(i int) []byte { return r.buffers[i*bufferStride:][:buf
 func (r *receiver) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	unix.Close(r.own.fd)
-	r.own.fd = -1
+	r.closeOwn()
+}
+
+// closeOwn closes the socket of the link's address. The caller holds r.mu.
+func (r *receiver) closeOwn() {
+	if r.own.fd >= 0 {
+		unix.Close(r.own.fd)
+		r.own.fd = -1
+	}
+}
+
+// CloseRecv has handle take the datagrams that have come to the link's address, and closes their socket as soon as it
+// is empty, or after most batches. A datagram that comes between the last look and the close is lost.
+func (l *Link) CloseRecv(batch []link.Datagram, most int, handle func([]link.Datagram)) {
+	r := &l.rx
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for range most {
+		if r.own.fd < 0 {
+			return
+		}
+		n := r.receive(&r.own, batch)
+		if r.used == 0 {
+			break
+		}
+		handle(batch[:n])
+	}
+	r.closeOwn()
 }
 
 // Recv implements link.Link. It makes one system call or, for a member of multicast groups, up to
