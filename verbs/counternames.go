@@ -125,7 +125,7 @@ var ownCounters = []CounterDesc{
 	{Name: "sec_replayed_pkts", Help: "packet security: packets dropped because they had come before, or were far behind others"},
 	{Name: "sec_plain_pkts", Help: "packet security: packets dropped because they were not encrypted"},
 	{Name: "sec_no_key_pkts", Help: "packets dropped because they were encrypted, and the QP had no packet security"},
-	{Name: "drop_overflow", Help: "datagrams lost because the receive buffer of the socket was full, as far as the system tells"},
+	{Name: "drop_overflow", Help: "datagrams lost because the receive buffer of the socket was full, as far as the system tells, or the process that they were for took none"},
 	{Name: "iw_tx_fpdus", Help: "iWARP: FPDUs sent, which are the pieces of messages in the stream"},
 	{Name: "iw_rx_fpdus", Help: "iWARP: FPDUs received"},
 	{Name: "iw_tx_bytes", Help: "iWARP: bytes of payload sent, without headers"},

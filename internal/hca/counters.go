@@ -212,7 +212,7 @@ func (d *Device) Counters() (verbs.Counters, error) {
 	var l Stats
 	for _, s := range d.Stats() {
 		l.Drops.Malformed += s.Drops.Malformed
-		l.Drops.NoQP += s.Drops.NoQP
+		l.Drops.NoQP += s.Drops.NoQP + s.Link.NoQP
 		l.Link.SendErrors += s.Link.SendErrors
 		l.Link.ReceiveDrops += s.Link.ReceiveDrops
 	}

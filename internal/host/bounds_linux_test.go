@@ -9,6 +9,27 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
+// A datagram for a QP of no process is counted as such where it has come: a wrong QPN is to be seen somewhere.
+func TestNobodysQP(t *testing.T) {
+	m := open(t, testAddr(87))
+	defer m.leave()
+	l := m.link.(*Link)
+	nobodys := m.block
+	for found := true; found; {
+		nobodys++
+		_, found = l.pass(blockName(nobodys), &link.Datagram{Src: l.Source(1), Dst: l.Addr(), Payload: packet(nobodys, 0)})
+	}
+	before := l.Stats()
+	for i := range 5 {
+		if l.sort([]link.Datagram{{Src: l.Source(1), Dst: l.Addr(), Payload: packet(nobodys, i)}}) != 0 {
+			t.Fatal("the process keeps the datagram")
+		}
+	}
+	if s := l.Stats(); s.NoQP-before.NoQP != 5 || s.ReceiveDrops != before.ReceiveDrops {
+		t.Errorf("counted as nobody's: %d more, and as lost: %d; want 5 and none", s.NoQP-before.NoQP, s.ReceiveDrops-before.ReceiveDrops)
+	}
+}
+
 // Datagrams that another process passes on wait in the inbox, injectedDatagrams at most.
 func TestInboxBound(t *testing.T) {
 	m := open(t, testAddr(50))
@@ -20,8 +41,8 @@ func TestInboxBound(t *testing.T) {
 	if n := int(l.inboxLen.Load()); n != injectedDatagrams {
 		t.Errorf("%d datagrams wait for Recv, want %d", n, injectedDatagrams)
 	}
-	if n := l.strayed.Load(); n != 10 {
-		t.Errorf("%d datagrams are counted as lost, want 10", n)
+	if s := l.Stats(); s.ReceiveDrops != 10 || s.NoQP != 0 {
+		t.Errorf("%d datagrams are counted as lost, and %d as nobody's; want 10 and none", s.ReceiveDrops, s.NoQP)
 	}
 	batch := make([]link.Datagram, injectedDatagrams+10)
 	if n := l.takeInjected(batch); n != injectedDatagrams {

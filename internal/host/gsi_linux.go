@@ -201,7 +201,7 @@ func (l *Link) passCancel(d *link.Datagram) {
 	}
 	for _, process := range l.steering.others() {
 		sent, _ := l.pass(blockName(process), d)
-		l.count(sent)
+		l.count(sent, true)
 	}
 	if l.netdev.gsi.Load() {
 		l.inject(*d)
@@ -217,7 +217,7 @@ func (l *Link) passMAD(d *link.Datagram) {
 	}
 	if name, ok := l.addressee(d.Payload); ok && !l.netdev.owns(name) {
 		if sent, found := l.pass(name, d); found {
-			l.count(sent)
+			l.count(sent, found)
 			return
 		}
 	}
@@ -225,6 +225,5 @@ func (l *Link) passMAD(d *link.Datagram) {
 		l.inject(*d)
 		return
 	}
-	sent, _ := l.pass(gsiName(l.Addr().Addr()), d)
-	l.count(sent)
+	l.count(l.pass(gsiName(l.Addr().Addr()), d))
 }

@@ -22,6 +22,7 @@ type Link struct {
 
 	passed  atomic.Uint64 // datagrams that were passed on to another process
 	strayed atomic.Uint64 // datagrams that were lost, for want of a receiver or of room
+	nobodys atomic.Uint64 // those of them that were for QPs of no process
 
 	leaveTime time.Duration // how long Depart waits for the others
 
@@ -129,8 +130,8 @@ func (l *Link) takeApart(d *link.Datagram) (injected bool) {
 		case block == specialBlock:
 			l.passMAD(&one)
 		default:
-			sent, _ := l.pass(blockName(block), &one)
-			l.count(sent)
+			sent, found := l.pass(blockName(block), &one)
+			l.count(sent, found)
 			if sent {
 				l.steering.renew()
 			}
@@ -164,12 +165,23 @@ func (l *Link) pass(to boxName, d *link.Datagram) (sent, found bool) {
 	return owners.pass(to, l.scratch)
 }
 
-func (l *Link) count(sent bool) {
+func (l *Link) count(sent, found bool) {
 	if sent {
 		l.passed.Add(1)
-	} else {
-		l.strayed.Add(1)
+		return
 	}
+	l.strayed.Add(1)
+	if !found {
+		l.nobodys.Add(1)
+	}
+}
+
+// Stats implements link.Link.
+func (l *Link) Stats() link.Stats {
+	s := l.Link.Stats()
+	s.NoQP = l.nobodys.Load() // counted behind strayed, and so read before
+	s.ReceiveDrops += l.strayed.Load() - s.NoQP
+	return s
 }
 
 // inject has Recv return a copy of a datagram that another process has passed on, or that was taken

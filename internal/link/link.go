@@ -143,6 +143,8 @@ type Stats struct {
 	// ReceiveDrops is the number of datagrams lost on the way in, as far as the link can know. A
 	// train that overflowed the buffer counts as one.
 	ReceiveDrops uint64
+
+	NoQP uint64 // datagrams received for QPs of no process at an address that several share, and dropped
 }
 
 // Refusal is something that the system denies to links, as a sandbox does, and that they do without.
