@@ -77,12 +77,23 @@ func blockings() (list []blocking) {
 		}, release)
 	}
 	for _, private := range []uintptr{0, 128} {
-		word := new(uint32)
+		word := new(atomic.Uint32)
 		futex := func(op, val uintptr, timeout *unix.Timespec) unix.Errno {
 			_, _, e := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), op|private, val, uintptr(unsafe.Pointer(timeout)), 0, 0)
 			return e
 		}
-		add(fmt.Sprint("futex ", private), unix.SYS_FUTEX, func() error { return fails(futex(0, 0, &unix.Timespec{Sec: 30})) }, func() { futex(1, 1, nil) })
+		// A thread that was stopped begins to wait again some time later, and a wake-up before that finds nobody: so the word
+		// tells of it too.
+		add(fmt.Sprint("futex ", private), unix.SYS_FUTEX, func() error {
+			e := futex(0, 0, &unix.Timespec{Sec: 30})
+			if e == unix.EAGAIN && word.Load() == 1 {
+				e = 0
+			}
+			return fails(e)
+		}, func() {
+			word.Store(1)
+			futex(1, 1, nil)
+		})
 	}
 	for _, timeout := range []int64{0, 30} {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -93,16 +104,19 @@ func blockings() (list []blocking) {
 			return err
 		}, func() { unix.Write(pair[1], b) })
 	}
-	sleeping := make(chan struct{})
+	var awake atomic.Bool
 	add("clock_nanosleep", unix.SYS_CLOCK_NANOSLEEP, func() error {
-		defer close(sleeping)
-		begin := time.Now()
-		err := unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &unix.Timespec{Nsec: 500e6}, nil)
-		if d := time.Since(begin); d < 500*time.Millisecond {
-			die("slept %v, want half a second", d)
+		for !awake.Load() { // one sleep might be over before anybody looks
+			begin := time.Now()
+			if err := unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &unix.Timespec{Nsec: 500e6}, nil); err != nil {
+				return err
+			}
+			if d := time.Since(begin); d < 500*time.Millisecond {
+				die("slept %v, want half a second", d)
+			}
 		}
-		return err
-	}, func() { <-sleeping })
+		return nil
+	}, func() { awake.Store(true) })
 	sem, _, e := unix.Syscall(unix.SYS_SEMGET, 0, 1, 0o600)
 	if e == 0 {
 		op := func(n int16) error {
@@ -110,7 +124,10 @@ func blockings() (list []blocking) {
 			_, _, e := unix.Syscall(unix.SYS_SEMOP, sem, uintptr(unsafe.Pointer(&ops)), 1)
 			return fails(e)
 		}
-		add("semop", unix.SYS_SEMOP, func() error { return op(-1) }, func() { op(1) })
+		add("semop", unix.SYS_SEMOP, func() error {
+			defer unix.Syscall(unix.SYS_SEMCTL, sem, 0, unix.IPC_RMID) // else it is there after the program
+			return op(-1)
+		}, func() { op(1) })
 	}
 	cat := exec.Command("cat")
 	stdin, err := cat.StdinPipe()
@@ -126,10 +143,13 @@ func targetBlocked([]string) {
 	list := blockings()
 	tids := make([]atomic.Int64, len(list))
 	results := make([]error, len(list))
+	// A signal's handler ends some of these calls with EINTR, whoever looks on, and cat's end brings a signal.
+	noChild := unix.Sigset_t{Val: [16]uint64{1 << (unix.SIGCHLD - 1)}}
 	var all sync.WaitGroup
 	for i, x := range list {
 		all.Go(func() {
 			runtime.LockOSThread()
+			want("block SIGCHLD", unix.PthreadSigmask(unix.SIG_BLOCK, &noChild, nil), nil)
 			tids[i].Store(int64(unix.Gettid()))
 			results[i] = x.wait()
 		})
