@@ -3,13 +3,16 @@
 package supervisor
 
 import (
+	"errors"
 	"os"
+	"os/exec"
+	"strings"
 	"testing"
 )
 
 // TestReplaced runs targets whose memory is replaced.
 func TestReplaced(t *testing.T) {
-	for _, mode := range []string{"memory", "kept", "advice", "mremap", "forks", "blocked", "stopped", "debugged"} {
+	for _, mode := range []string{"memory", "kept", "advice", "mremap", "forks", "blocked", "unstoppable", "stopped", "debugged", "seized"} {
 		t.Run(mode, func(t *testing.T) {
 			for name, options := range map[string][]option{"as it is": {}, "as nobody": {nobody}} {
 				if name == "as nobody" && os.Geteuid() != 0 {
@@ -22,6 +25,42 @@ func TestReplaced(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// TestStoppedLate: a thread notices nothing that stops only after the patience for it. There is no supervisor here.
+func TestStoppedLate(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{"target", "late"}
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
+	var out strings.Builder
+	cmd.Stderr = &out
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	if _, err := waits.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		err := trace(func(t *tracer) error {
+			return t.stopAll(cmd.Process.Pid, 0, func(int) bool { return false })
+		})
+		if err != nil && !errors.Is(err, errBusy) {
+			t.Fatal(err)
+		}
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("the program: %v: %s", err, &out)
 	}
 }
 

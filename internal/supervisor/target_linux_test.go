@@ -33,9 +33,12 @@ var targets = map[string]func(args []string){
 	"mremap":       targetMremap,
 	"forks":        targetForks,
 	"blocked":      targetBlocked,
+	"late":         targetLate,
+	"unstoppable":  targetUnstoppable,
 	"stopped":      targetStopped,
 	"remapper":     targetRemapper,
 	"debugged":     targetDebugged,
+	"seized":       targetSeized,
 	"chaos":        targetChaos,
 	"mapcost":      targetMapCost,
 }

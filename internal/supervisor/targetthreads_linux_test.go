@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,21 +138,26 @@ func blockings() (list []blocking) {
 	return list
 }
 
-// targetBlocked has threads wait in system calls while memory is replaced. None of them notices.
-func targetBlocked([]string) {
-	fd := open(toyNode, unix.O_RDWR)
+// blocked are threads that wait in system calls.
+type blocked struct {
+	list    []blocking
+	results []error
+	all     sync.WaitGroup
+}
+
+// block begins threads, and returns when they wait.
+func block() *blocked {
 	list := blockings()
+	b := &blocked{list: list, results: make([]error, len(list))}
 	tids := make([]atomic.Int64, len(list))
-	results := make([]error, len(list))
 	// A signal's handler ends some of these calls with EINTR, whoever looks on, and cat's end brings a signal.
 	noChild := unix.Sigset_t{Val: [16]uint64{1 << (unix.SIGCHLD - 1)}}
-	var all sync.WaitGroup
 	for i, x := range list {
-		all.Go(func() {
+		b.all.Go(func() {
 			runtime.LockOSThread()
 			want("block SIGCHLD", unix.PthreadSigmask(unix.SIG_BLOCK, &noChild, nil), nil)
 			tids[i].Store(int64(unix.Gettid()))
-			results[i] = x.wait()
+			b.results[i] = x.wait()
 		})
 	}
 	for i, x := range list {
@@ -165,27 +171,94 @@ func targetBlocked([]string) {
 			}
 		}
 	}
+	return b
+}
+
+// release ends the calls, in which nobody has noticed anything.
+func (b *blocked) release() {
+	for _, x := range b.list {
+		x.release()
+	}
+	b.all.Wait()
+	for i, x := range b.list {
+		want(x.name, b.results[i], nil)
+	}
+}
+
+// targetBlocked has threads wait in system calls while memory is replaced.
+func targetBlocked([]string) {
+	fd := open(toyNode, unix.O_RDWR)
+	threads := block()
 	for range 5 {
 		b := anonymous(64 << 10)
 		both(fd, mapped(fd, b), b, 1)
 	}
-	for _, x := range list {
-		x.release()
-	}
-	all.Wait()
-	for i, x := range list {
-		want(x.name, results[i], nil)
-	}
-	if sem := slices.IndexFunc(list, func(x blocking) bool { return x.name == "semop" }); sem < 0 {
+	threads.release()
+	if sem := slices.IndexFunc(threads.list, func(x blocking) bool { return x.name == "semop" }); sem < 0 {
 		fmt.Println("no semaphores")
 	}
 }
 
-// targetRemapper maps fresh memory until its input ends, or once for each byte of the input.
+// targetLate has threads wait in system calls until its input ends.
+func targetLate([]string) {
+	threads := block()
+	fmt.Println("they wait")
+	os.Stdin.Read(make([]byte, 1))
+	threads.release()
+}
+
+// targetUnstoppable has a thread wait for a child of vfork(2), where nothing stops it. So the other threads are stopped in vain.
+func targetUnstoppable([]string) {
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1) // Go does not know that the thread waits
+	debug.SetGCPercent(-1)
+	fd := open(toyNode, unix.O_RDWR)
+	threads := block()
+	var ready, end [2]int
+	want("pipe", unix.Pipe2(ready[:], unix.O_CLOEXEC), nil)
+	want("pipe", unix.Pipe2(end[:], unix.O_CLOEXEC), nil)
+	word := make([]byte, 1)
+	child := make(chan uintptr)
+	go func() {
+		runtime.LockOSThread()
+		child <- vfork(ready[1], end[0], unsafe.Pointer(&word[0]))
+	}()
+	_, err := unix.Read(ready[0], make([]byte, 1))
+	want("read", err, nil)
+	for range 3 {
+		kept(fd, "memory of a program with a thread that does not stop", anonymous(pageSize))
+	}
+	_, err = unix.Write(end[1], []byte{1})
+	want("write", err, nil)
+	_, err = unix.Wait4(int(<-child), nil, unix.WALL, nil)
+	want("wait for the child", err, nil)
+	b := anonymous(pageSize)
+	both(fd, mapped(fd, b), b, 1)
+	threads.release()
+}
+
+// vfork makes a child that writes a byte and reads one, for the end of which the thread waits. No signal tells of the end.
+//
+//go:norace
+//go:nosplit
+func vfork(ready, end int, word unsafe.Pointer) uintptr {
+	pid, _, e := unix.RawSyscall6(unix.SYS_CLONE, unix.CLONE_VFORK, 0, 0, 0, 0, 0)
+	if e == 0 && pid == 0 {
+		unix.RawSyscall(unix.SYS_WRITE, uintptr(ready), uintptr(word), 1)
+		unix.RawSyscall(unix.SYS_READ, uintptr(end), uintptr(word), 1)
+		unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	return pid
+}
+
+// targetRemapper maps fresh memory until its input ends, or once for each byte of the input: "each", or "blocked" where threads wait
+// in system calls meanwhile.
 func targetRemapper(args []string) {
 	fd := open(toyNode, unix.O_RDWR)
 	if len(args) > 0 {
 		in := bufio.NewReader(os.Stdin)
+		if args[0] == "blocked" {
+			defer block().release()
+		}
 		for {
 			if _, err := in.ReadByte(); err == io.EOF {
 				return
@@ -252,33 +325,58 @@ func targetStopped([]string) {
 	want("the program's end", cmd.Wait(), nil)
 }
 
+// mapsOne has a remapper map memory, and expects that it can or cannot.
+func mapsOne(in io.Writer, out *bufio.Reader, what string, wanted bool) {
+	_, err := in.Write([]byte{'x'})
+	want("write", err, nil)
+	line, err := out.ReadString('\n')
+	want("read", err, nil)
+	is(what, line, fmt.Sprintln("mapped", wanted))
+}
+
 // targetDebugged debugs a program that maps memory.
 func targetDebugged([]string) {
 	runtime.LockOSThread()
 	cmd, in, out := remapper("each")
 	pid := cmd.Process.Pid
-	maps := func(what string, wanted bool) {
-		_, err := in.Write([]byte{'x'})
-		want("write", err, nil)
-		line, err := out.ReadString('\n')
-		want("read", err, nil)
-		is(what, line, fmt.Sprintln("mapped", wanted))
-	}
-	maps("memory of a program without a debugger", true)
+	mapsOne(in, out, "memory of a program without a debugger", true)
 	list, err := threadsOf(pid)
 	want("threads", err, nil)
 	for _, tid := range list {
 		want("a debugger attaches", ptrace(unix.PTRACE_SEIZE, tid, 0, 0), nil)
 	}
-	maps("memory of a program with a debugger", false)
+	mapsOne(in, out, "memory of a program with a debugger", false)
 	for _, tid := range list {
 		want("interrupt", ptrace(unix.PTRACE_INTERRUPT, tid, 0, 0), nil)
 		_, err := unix.Wait4(tid, nil, unix.WALL, nil)
 		want("wait", err, nil)
 		want("detach", ptrace(unix.PTRACE_DETACH, tid, 0, 0), nil)
 	}
-	maps("memory of a program without a debugger", true)
+	mapsOne(in, out, "memory of a program without a debugger", true)
 	in.Close()
+	want("the program's end", cmd.Wait(), nil)
+}
+
+// targetSeized has a debugger for the last of the threads that wait in system calls. So the others are stopped in vain.
+func targetSeized([]string) {
+	runtime.LockOSThread()
+	cmd, in, out := remapper("blocked")
+	mapsOne(in, out, "memory of a program without a debugger", true)
+	list, err := threadsOf(cmd.Process.Pid)
+	want("threads", err, nil)
+	last := 0
+	for _, tid := range list {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+		want("status", err, nil)
+		if mask, _ := strconv.ParseUint(statusField(string(b), "SigBlk:"), 16, 64); mask == 1<<(unix.SIGCHLD-1) {
+			last = tid
+		}
+	}
+	want("a debugger attaches", ptrace(unix.PTRACE_SEIZE, last, 0, 0), nil)
+	mapsOne(in, out, "memory of a program with a debugger", false)
+	in.Close()
+	_, err = unix.Wait4(last, nil, unix.WALL, nil)
+	want("the thread's end", err, nil)
 	want("the program's end", cmd.Wait(), nil)
 }
 

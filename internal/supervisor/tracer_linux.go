@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -26,6 +27,7 @@ type tracer struct {
 
 // traced is a thread that is seized.
 type traced struct {
+	asked   bool // to stop
 	stopped bool
 	gone    bool        // it has ended
 	signal  unix.Signal // that it is about to get, or 0
@@ -48,8 +50,9 @@ func trace(f func(*tracer) error) (err error) {
 	go onThread(func() {
 		defer close(done)
 		t := &tracer{threads: map[int]*traced{}}
-		defer t.detach()
 		err = f(t)
+		t.detach()
+		t.linger()
 	})
 	<-done
 	return err
@@ -100,13 +103,13 @@ func (t *tracer) seize(tid int, options uintptr) error {
 }
 
 // hasEnded reports whether a thread is a zombie, or gone.
-func hasEnded(tid int) bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/status")
-	if err != nil {
-		return true
-	}
+func hasEnded(tid int) bool { return strings.Contains("ZX", stateOf(tid)) }
+
+// stateOf is a thread's state, a letter as in proc(5), or empty.
+func stateOf(tid int) string {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/status")
 	state := statusField(string(b), "State:")
-	return state == "" || state[0] == 'Z' || state[0] == 'X'
+	return state[:min(len(state), 1)]
 }
 
 // tracedByUs reports whether a thread of this process traces a thread.
@@ -158,8 +161,9 @@ func (t *tracer) stopAll(tgid int, patience time.Duration, held func(tid int) bo
 			if err := t.seize(tid, 0); err != nil {
 				return err
 			}
-			if !t.threads[tid].gone {
+			if x := t.threads[tid]; !x.gone {
 				ptrace(unix.PTRACE_INTERRUPT, tid, 0, 0)
+				x.asked = true
 			}
 		}
 	}
@@ -258,6 +262,33 @@ func (t *tracer) detach() {
 			unix.Kill(tid, s)
 		}
 		break
+	}
+}
+
+// linger waits for the threads that were asked to stop and that nobody has seen stop, because another one does not or has a debugger, or
+// because a busy machine has no processor for them yet. The kernel would let go of them too, when the tracer ends, but
+// the calls that they wait in would fail with EINTR. Those that nothing interrupts are left to the kernel.
+func (t *tracer) linger() {
+	end := time.Now().Add(comesBack)
+	for try := 0; ; try++ {
+		left := false
+		for tid, x := range t.threads {
+			if !x.asked || x.stopped || x.gone {
+				continue
+			}
+			state := stateOf(tid)
+			switch stopped, err := t.look(tid); {
+			case stopped:
+				t.restart(tid)
+				ptrace(unix.PTRACE_DETACH, tid, 0, uintptr(x.signal))
+			case err == nil:
+				left = left || strings.Contains("Rt", state) // it is on its way
+			}
+		}
+		if !left || time.Now().After(end) {
+			return
+		}
+		pause(try)
 	}
 }
 
