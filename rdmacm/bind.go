@@ -124,9 +124,11 @@ func isUnusable(err error) bool {
 	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENODEV) || errors.Is(err, verbs.ErrUnsupported)
 }
 
-// isUnready reports whether an error of acquireAgent is that none of the device's addresses can be used: all have just
-// been assigned, for instance.
-func isUnready(err error) bool { return errors.Is(err, syscall.EADDRNOTAVAIL) }
+// isUnready reports whether an error of acquireAgent is that the device has no address, or none that can be used: all have
+// just been assigned, for instance.
+func isUnready(err error) bool {
+	return errors.Is(err, verbs.ErrNotFound) || errors.Is(err, syscall.EADDRNOTAVAIL)
+}
 
 // inUse says of a port that is in use which one that is.
 func inUse(ps PortSpace, number uint16, addr netip.Addr, err error) error {
@@ -312,7 +314,8 @@ func (b *binding) removeClaims(unwanted func(*claim) bool) (removed []claim) {
 // devices these are theirs, and the last of them ends the ID with EventDeviceRemoval. An ID that listens gets
 // EventAddrChange. On Linux the kernel tells of changes, and elsewhere a look every two seconds finds them. An
 // address at which another program has the port is left out, which the device's log says, and tried again at
-// least once a minute. So is a device none of whose addresses can be used yet, as long as another device can be used.
+// least once a minute. So is a device that has no address, or none that can be used yet, as long as another device can
+// be used.
 func (id *ID) BindAddr(addr netip.AddrPort) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()

@@ -195,6 +195,26 @@ func TestFollowNamed(t *testing.T) {
 	})
 }
 
+// TestFollowEmpty: a device that has no address when an ID is bound to all, or when the ID looks for the first time that one
+// can be used, is served once it has one.
+func TestFollowEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := sim.New(sim.Config{})
+		a, b := newSimHost(t, n, "a", "10.0.0.1"), newSimHost(t, n, "b", "10.0.0.2")
+		b.RemoveAddr(netip.MustParseAddr("10.0.0.2"))
+		synctest.Wait()
+		id := listenAny(t, "0.0.0.0:7000", a.dev, b.dev)
+		wantServed(t, "one has no address", "10.0.0.1", a.dev, b.dev)
+		b.AddAddr(netip.MustParseAddr("10.0.0.3"))
+		time.Sleep(firstRetry)
+		wantServed(t, "it has one", "10.0.0.1 10.0.0.3", a.dev, b.dev)
+		wantEvents(t, "it has one", id, EventAddrChange)
+		if err := errors.Join(id.Close(), a.dev.Close(), b.dev.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestFollowLast: an ID hears of the end of the last device that its program has named, also if it looks at its devices
 // between the end and the word of it.
 func TestFollowLast(t *testing.T) {

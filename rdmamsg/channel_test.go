@@ -329,7 +329,7 @@ func TestPeerVanishes(t *testing.T) {
 	net := rdmatest.New(t)
 	a, b := net.Device(), net.Device()
 	c := &rdmamsg.Config{KeepAlive: 10 * time.Millisecond}
-	p, q := rdmatest.Connect(t, a, b, rdmatest.Options{Cap: c.QPCap(), Retry: verbs.Retry{Timeout: 12, RetryCount: 2, RNRRetryCount: 7, MaxRDAtomic: 4}})
+	p, q := rdmatest.Connect(t, a, b, rdmatest.Options{Cap: c.QPCap(), Retry: verbs.Retry{Timeout: 14, RetryCount: 3, RNRRetryCount: 7, MaxRDAtomic: 4}})
 	x, y := ready(t, start(t, c, p.QP), start(t, c, q.QP))
 	ctx := patience(t)
 	ok(t, x.Send(ctx, []byte("one")))

@@ -46,7 +46,7 @@ func TestRoCEv1GIDs(t *testing.T) {
 // TestRoCEv1Apart: the two versions are two networks. A QP of one does not hear a QP of the other.
 func TestRoCEv1Apart(t *testing.T) {
 	net := rdmatest.New(t, rdmatest.RoCEv1())
-	x, y := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Retry: verbs.Retry{Timeout: 8, RetryCount: 1}})
+	x, y := rdmatest.Connect(t, net.Device(), net.Device())
 	gid, err := y.Device.GID(1, 3)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestRoCEv1Group(t *testing.T) {
 // TestRoCEv1Faults: faults hit RoCEv1's packets.
 func TestRoCEv1Faults(t *testing.T) {
 	net := rdmatest.New(t, rdmatest.Config{RoCEv1: true, Loss: 0.05, Corrupt: 0.02, Duplicate: 0.05, Reorder: 0.05})
-	x, y := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Retry: verbs.Retry{Timeout: 10, RetryCount: 7}})
+	x, y := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Retry: verbs.Retry{Timeout: 12, RetryCount: 7}})
 	const size = 1 << 20
 	src, dst := x.MR(size), y.MR(size)
 	for i := range src.Bytes() {

@@ -83,7 +83,7 @@ func TestXRCComeAndGo(t *testing.T) {
 				}
 				must(qp.RTR(verbs.Peer{QPN: target.QPN(), GID: gid(b)}, verbs.Path{MTU: verbs.MTU1024}))
 				must(target.RTR(verbs.Peer{QPN: qp.QPN(), GID: gid(a)}, verbs.Path{MTU: verbs.MTU1024}))
-				must(qp.RTS(0, verbs.Retry{Timeout: 10, RetryCount: 7, RNRRetryCount: 3, MaxRDAtomic: 1}))
+				must(qp.RTS(0, verbs.Retry{Timeout: 14, RetryCount: 7, RNRRetryCount: 3, MaxRDAtomic: 1}))
 				for m := range messages {
 					must(qp.PostOneSend(verbs.SendWR{ID: uint64(m), Op: verbs.OpSend, SGList: []verbs.SGE{mr.SGE(0, 32)}, RemoteSRQN: verbs.SRQN(srqs[(i+m)%takers].Load())}))
 				}

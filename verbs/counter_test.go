@@ -145,7 +145,7 @@ func TestCountersOfFaults(t *testing.T) {
 func TestCountersOfLoss(t *testing.T) {
 	net := rdmatest.New(t, rdmatest.Config{Loss: 0.05, Seed: 11})
 	x, y := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{
-		Path: verbs.Path{MTU: verbs.MTU256}, Retry: verbs.Retry{Timeout: 8, RetryCount: 7, RNRRetryCount: 7, MaxRDAtomic: 1}})
+		Path: verbs.Path{MTU: verbs.MTU256}, Retry: verbs.Retry{Timeout: 12, RetryCount: 7, RNRRetryCount: 7, MaxRDAtomic: 1}})
 	src, dst := x.MR(1<<18), y.MR(1<<18)
 	x.Send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{src.SGE(0, 1<<18)}, Remote: dst.Remote(0)})
 	x.Done()

@@ -255,6 +255,8 @@ var networkMutants = []mutant{
 		"leaveBatches, func(b", "1, func(b", "./internal/host", "TestDepart$"},
 	{"the socket of a process that ends stays open when it has been emptied", "internal/link/udp/recv_linux.go",
 		"		handle(batch[:n])\n	}\n	r.closeOwn()\n", "		handle(batch[:n])\n	}\n", "./internal/host", "TestDepartCloses"},
+	{"a device without an address keeps an ID from the other devices", "rdmacm/bind.go",
+		"errors.Is(err, verbs.ErrNotFound) || ", "", "./rdmacm", "TestFollowEmpty"},
 	{"datagrams for nobody's QP are seen nowhere", "internal/host/link_linux.go",
 		"	if !found {\n		l.nobodys.Add(1)\n	}\n", "", "./internal/host", "TestNobodysQP"},
 	{"a device does not tell of datagrams for nobody's QP", hca + "counters.go",
