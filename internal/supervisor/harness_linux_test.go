@@ -28,14 +28,32 @@ type run struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	out   bytes.Buffer // output and error of the program and of the starter
-	alive *os.File     // ends when the whole tree of the program has ended
-	gone  chan error   // of the starter
-	temp  string       // where trees are made
+	out   output     // and errors, of the program and of the starter
+	alive *os.File   // ends when the whole tree of the program has ended
+	gone  chan error // of the starter
+	temp  string     // where trees are made
 
 	mu    sync.Mutex
 	lines []string // of the toy's log
 	more  chan struct{}
+}
+
+// output can be looked at while it is written, for what hangs.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
 }
 
 type option func(*exec.Cmd)
