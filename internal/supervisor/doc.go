@@ -80,7 +80,8 @@
 //
 // A call that waits (Call.Wait) is taken away when its thread has a signal to handle: the answer is ERESTARTSYS, so that the
 // kernel restarts the call or fails it with EINTR, as SA_RESTART says. The supervisor looks for signals each 5 to 100 ms while calls
-// wait.
+// wait. A signal for the process that its main thread blocks may be any other's: a call is taken away by ptrace then, which makes
+// the kernel restart it in any case. Where that is forbidden the call of a wrong thread may fail with error 512.
 //
 // # Memory
 //

@@ -262,8 +262,11 @@ func (s *Supervisor) lookForSignals() {
 	s.mu.Unlock()
 	again := false // soon
 	for _, c := range held {
-		if !s.l.valid(c.id) || c.interrupted() {
+		switch yes, sure := c.interrupted(); {
+		case !s.l.valid(c.id), yes && sure:
 			s.withdraw(c)
+		case yes:
+			s.interrupt(c)
 		}
 		again = again || c.held.shared
 	}
@@ -279,48 +282,98 @@ func (s *Supervisor) lookForSignals() {
 
 // withdraw takes a waiting call from its device. If the thread still waits, a signal's handler comes first.
 func (s *Supervisor) withdraw(c *Call) {
-	taken := c.withdraw()
-	s.forget(c)
-	if !taken {
-		return
-	}
-	s.l.send(response{id: c.id, errno: -int32(errRestart)})
-	if c.gone != nil {
+	if s.takeBack(c) && c.gone != nil {
 		c.gone()
 	}
 }
 
-// interrupted reports whether the thread has a signal to handle. A signal that is sent to the whole process may be
-// another thread's to handle, and then the kernel would show ERESTARTSYS to the program: so such a signal counts when it is
-// still there at the second look.
-func (c *Call) interrupted() bool {
+// takeBack is withdraw without a word to the device.
+func (s *Supervisor) takeBack(c *Call) bool {
+	taken := c.withdraw()
+	s.forget(c)
+	if taken {
+		s.l.send(response{id: c.id, errno: -int32(errRestart)})
+	}
+	return taken
+}
+
+// interrupt is withdraw for a signal that may be another thread's to handle. The kernel would show ERESTARTSYS to a thread
+// that it has not told of a signal. So it is told to stop for a moment: that restarts a call too, and it looks for signals.
+func (s *Supervisor) interrupt(c *Call) {
+	if !s.replaced.mu.TryLock() {
+		return // it may be stopped already: at the next look
+	}
+	taken := false
+	err := trace(func(t *tracer) error {
+		if err := t.seize(c.TID, 0); err != nil {
+			return err
+		}
+		t.interrupt(c.TID)
+		if taken = s.takeBack(c); !taken {
+			return nil // its device answers it, or has
+		}
+		return t.await(c.TID, stepPatience)
+	})
+	s.replaced.mu.Unlock()
+	switch {
+	case taken && c.gone != nil:
+		c.gone()
+	case errors.Is(err, errTraced), err == errNoTrace:
+		s.withdraw(c) // it is this thread's most often
+	}
+}
+
+// interrupted reports whether the thread has a signal to handle, and whether that is sure. A signal that is sent to the whole process
+// is the main thread's, unless that blocks it. If it does, the signal may be any thread's, and counts when it is still there at
+// the second look.
+func (c *Call) interrupted() (yes, sure bool) {
+	status := readStatus(c.TID)
+	own, shared := pendingSignals(status)
+	if tgid, _ := strconv.Atoi(statusField(status, "Tgid:")); shared != 0 && tgid != c.TID {
+		shared &= leftByMain(readStatus(tgid))
+	} else if shared != 0 {
+		own = shared
+	}
+	again := c.held.shared
+	c.held.shared = shared != 0
+	return own != 0 || shared != 0 && again, own != 0
+}
+
+// readStatus reads /proc/TID/status. It is empty if the thread is gone: NOTIF_ID_VALID will tell.
+func readStatus(tid int) string {
 	// As os.ReadFile, which would have the file's descriptor in the netpoller.
-	fd, err := unix.Open(c.procPath("status"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open("/proc/"+strconv.Itoa(tid)+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false // NOTIF_ID_VALID will tell
+		return ""
 	}
 	defer unix.Close(fd)
 	var b [4096]byte // a status has less than half of that
 	n, err := unix.Read(fd, b[:])
 	if err != nil {
-		return false
+		return ""
 	}
-	own, shared := pendingSignals(string(b[:n]))
-	again := c.held.shared
-	c.held.shared = shared
-	return own || shared && again
+	return string(b[:n])
 }
 
-// pendingSignals reads /proc/PID/status: whether signals wait for the thread, or for its process, that are neither
-// blocked nor ignored.
-func pendingSignals(status string) (own, shared bool) {
-	mask := func(name string) uint64 {
-		n, _ := strconv.ParseUint(statusField(status, name), 16, 64)
-		return n
-	}
+func signalMask(status, name string) uint64 {
+	n, _ := strconv.ParseUint(statusField(status, name), 16, 64)
+	return n
+}
+
+// pendingSignals reads /proc/PID/status: which signals wait for the thread, and for its process, that are neither blocked
+// nor ignored.
+func pendingSignals(status string) (own, shared uint64) {
 	const ignoredByDefault = 1<<(unix.SIGCHLD-1) | 1<<(unix.SIGURG-1) | 1<<(unix.SIGWINCH-1) | 1<<(unix.SIGCONT-1)
-	out := mask("SigBlk:") | mask("SigIgn:") | ignoredByDefault&^mask("SigCgt:")
-	return mask("SigPnd:")&^out != 0, mask("ShdPnd:")&^out != 0
+	out := signalMask(status, "SigBlk:") | signalMask(status, "SigIgn:") | ignoredByDefault&^signalMask(status, "SigCgt:")
+	return signalMask(status, "SigPnd:") &^ out, signalMask(status, "ShdPnd:") &^ out
+}
+
+// leftByMain reads which signals a process's main thread leaves to others: those that it blocks, or all if it has ended.
+func leftByMain(status string) uint64 {
+	if state := statusField(status, "State:"); state == "" || state[0] == 'Z' || state[0] == 'X' {
+		return ^uint64(0)
+	}
+	return signalMask(status, "SigBlk:")
 }
 
 var errNoTree = errors.New("start a supervisor: no tree: make one by NewTree")

@@ -124,6 +124,60 @@ except Alarm:
 	r.nothingLeft()
 }
 
+// twoWait is a program in which two threads wait in calls while signals come for the process.
+const twoWait = `
+import fcntl, os, signal, threading
+class Alarm(Exception): pass
+def alarm(*args): raise Alarm
+fd = os.open("` + toyNode + `", os.O_RDWR)
+threads = []
+def other():
+    try:
+        os.write(1, b"another %d\n" % fcntl.ioctl(fd, 0x14202)) # toyWait
+    except OSError as e:
+        os.write(1, b"another: %s\n" % str(e).encode())
+        os._exit(1)
+def begin():
+    threads.append(threading.Thread(target=other))
+    threads[-1].start()
+    while fcntl.ioctl(fd, 0x14208) != len(threads): pass # toyCount
+begin()
+signal.signal(signal.SIGALRM, alarm)
+for i in range(5): # the main thread handles them
+    signal.setitimer(signal.ITIMER_REAL, 0.02)
+    try:
+        fcntl.ioctl(fd, 0x14202)
+    except Alarm:
+        pass
+handled = 0
+def count(*args):
+    global handled
+    handled += 1
+signal.signal(signal.SIGUSR1, count)
+signal.siginterrupt(signal.SIGUSR1, False)
+begin()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+for i in range(5): # one of the others does
+    os.kill(os.getpid(), signal.SIGUSR1)
+    while signal.SIGUSR1 in signal.sigpending(): pass
+    while handled != i + 1: fcntl.ioctl(fd, 0x14208) # Python looks for signals after it
+woken = 0
+while woken < 2:
+    woken += fcntl.ioctl(fd, 0x14203, 7) # toyWake
+for t in threads:
+    t.join()
+print("handled", handled)
+`
+
+// TestProcessSignals: a signal for the process ends the call of the thread that handles it, and another thread notices nothing.
+func TestProcessSignals(t *testing.T) {
+	r := start(t, []string{programPath(t, "python3"), "python3", "-c", twoWait})
+	if got, want := r.output(), "another 7\nanother 7\nhandled 5\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	r.nothingLeft()
+}
+
 // A thread that dies takes its call away.
 func TestWaitingDeath(t *testing.T) {
 	r := start(t, self(t, "wait"))

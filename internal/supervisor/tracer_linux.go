@@ -102,6 +102,14 @@ func (t *tracer) seize(tid int, options uintptr) error {
 	}
 }
 
+// interrupt has a thread stop soon that is seized.
+func (t *tracer) interrupt(tid int) {
+	if x := t.threads[tid]; !x.gone {
+		ptrace(unix.PTRACE_INTERRUPT, tid, 0, 0)
+		x.asked = true
+	}
+}
+
 // hasEnded reports whether a thread is a zombie, or gone.
 func hasEnded(tid int) bool { return strings.Contains("ZX", stateOf(tid)) }
 
@@ -161,10 +169,7 @@ func (t *tracer) stopAll(tgid int, patience time.Duration, held func(tid int) bo
 			if err := t.seize(tid, 0); err != nil {
 				return err
 			}
-			if x := t.threads[tid]; !x.gone {
-				ptrace(unix.PTRACE_INTERRUPT, tid, 0, 0)
-				x.asked = true
-			}
+			t.interrupt(tid)
 		}
 	}
 	return t.settle(patience, held)

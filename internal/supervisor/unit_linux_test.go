@@ -145,8 +145,17 @@ func TestPendingSignals(t *testing.T) {
 		{"a real-time signal", "8000000000000000", "0", "0", "0", "0", true, false},
 	} {
 		own, shared := pendingSignals("Name:\tx\nSigPnd:\t" + tt.own + "\nShdPnd:\t" + tt.shared + "\nSigBlk:\t" + tt.blocked + "\nSigIgn:\t" + tt.ignored + "\nSigCgt:\t" + tt.caught + "\n")
-		if own != tt.wantOwn || shared != tt.wantShared {
-			t.Errorf("%s: got %v, %v, want %v, %v", tt.name, own, shared, tt.wantOwn, tt.wantShared)
+		if own != 0 != tt.wantOwn || shared != 0 != tt.wantShared {
+			t.Errorf("%s: got %#x, %#x, want %v, %v", tt.name, own, shared, tt.wantOwn, tt.wantShared)
+		}
+	}
+	for status, want := range map[string]uint64{
+		"State:\tS (sleeping)\nSigBlk:\t200\n": 0x200,
+		"State:\tZ (zombie)\nSigBlk:\t200\n":   ^uint64(0),
+		"":                                     ^uint64(0),
+	} {
+		if got := leftByMain(status); got != want {
+			t.Errorf("%q: the main thread leaves %#x, want %#x", status, got, want)
 		}
 	}
 }
