@@ -22,7 +22,7 @@ func TestNoResourcesForQP(t *testing.T) {
 		"reject": func(id *rdmacm.ID) error { return errors.Join(id.Reject(nil), id.Close()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			if usertest.In(t) {
+			if usertest.In(t, usertest.Ulimit("-s", 512)) { // KiB of address space for the stack of each thread of C, which may begin at any time
 				testNoResourcesForQP(t, end)
 			}
 		})
