@@ -118,10 +118,10 @@ func (b *binding) take(ps PortSpace, number uint16) error {
 	return nil
 }
 
-// isUnusable reports whether an error of Claim is about the address, and not about the port. ENODEV is a device that has
-// lost the address since it was asked for its addresses.
+// isUnusable reports whether an error of Claim is about the address, and not about the port. ErrNotFound and ENODEV are a
+// device's that has lost the address since it was asked for its addresses.
 func isUnusable(err error) bool {
-	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENODEV) || errors.Is(err, verbs.ErrUnsupported)
+	return isUnready(err) || errors.Is(err, syscall.ENODEV) || errors.Is(err, verbs.ErrUnsupported)
 }
 
 // isUnready reports whether an error of acquireAgent is that the device has no address, or none that can be used: all have

@@ -66,6 +66,7 @@ func TestUnusable(t *testing.T) {
 		{nil, false},
 		{fmt.Errorf("claim: %w", syscall.EADDRNOTAVAIL), true},
 		{verbs.Errorf(syscall.ENODEV, "device iw_lo does not have the address 127.0.0.1"), true},
+		{verbs.Errorf(verbs.ErrNotFound, "GID index 1 is empty: the interface has fewer addresses"), true},
 		{verbs.Errorf(verbs.ErrUnsupported, "iWARP has no datagrams"), true},
 		{verbs.Errorf(ErrAddrInUse, "port 7"), false},
 		{syscall.EMFILE, false},

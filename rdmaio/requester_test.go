@@ -273,7 +273,13 @@ func TestNothingAllocated(t *testing.T) {
 	for range 10 { // until the network has buffers for the largest window
 		once()
 	}
-	if n := testing.AllocsPerRun(20, once); n > 3 { // the network in memory has goroutines of its own
-		t.Errorf("%.0f allocations, want 3 at most", n)
+	// AllocsPerRun counts those of all goroutines, such as the buffers of the network in memory when more packets than before
+	// are under way. What the requester allocates comes with each run.
+	least := testing.AllocsPerRun(1, once)
+	for range 30 {
+		least = min(least, testing.AllocsPerRun(1, once))
+	}
+	if least > 0 {
+		t.Errorf("%.0f allocations, want none", least)
 	}
 }

@@ -257,6 +257,8 @@ var networkMutants = []mutant{
 		"		handle(batch[:n])\n	}\n	r.closeOwn()\n", "		handle(batch[:n])\n	}\n", "./internal/host", "TestDepartCloses"},
 	{"a device without an address keeps an ID from the other devices", "rdmacm/bind.go",
 		"errors.Is(err, verbs.ErrNotFound) || ", "", "./rdmacm", "TestFollowEmpty"},
+	{"an address that goes while an ID is bound to all ends that", "rdmacm/bind.go",
+		"	return isUnready(err) ||", "	return errors.Is(err, syscall.EADDRNOTAVAIL) ||", "./rdmacm", "TestUnusable"},
 	{"datagrams for nobody's QP are seen nowhere", "internal/host/link_linux.go",
 		"	if !found {\n		l.nobodys.Add(1)\n	}\n", "", "./internal/host", "TestNobodysQP"},
 	{"a device does not tell of datagrams for nobody's QP", hca + "counters.go",
