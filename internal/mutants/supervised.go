@@ -4,6 +4,10 @@ const supervised = "internal/supervisor/"
 
 // supervisedMutants are the defects of what plays the kernel for an unmodified program.
 var supervisedMutants = []mutant{
+	{"a program gets an early signal of its terminal twice", "internal/supervisor/run_linux.go",
+		"if e.at < m.At {", "if true {", "./internal/supervisor", "TestEarlySignal"},
+	{"an early signal of the terminal is lost", "internal/supervisor/run_linux.go",
+		"if e.at < m.At {", "if false {", "./internal/supervisor", "TestEarlySignal"},
 	{"a node that asks for native writes gets a number where all are notified", supervised + "descriptors_linux.go",
 		"		from, to = t.s.l.Base, from\n", "", "./internal/supervisor", "TestTargets/descriptors"},
 	{"dup2 puts a device where nobody answers for it", supervised + "descriptors_linux.go",

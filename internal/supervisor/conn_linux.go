@@ -16,6 +16,7 @@ type message struct {
 	Kind   kind
 	Base   int             `json:",omitempty"` // of kindListener
 	PID    int             `json:",omitempty"` // of kindStarted
+	At     int64           `json:",omitempty"` // of kindStarted: when the program ran, by monotonic
 	Status unix.WaitStatus `json:",omitempty"` // of kindStopped, kindExited
 	Left   bool            `json:",omitempty"` // of kindExited: others of the tree are left
 	Text   string          `json:",omitempty"` // of kindFailed

@@ -86,12 +86,13 @@ func (r *reaper) start(inherit []int) error {
 	if err != nil {
 		return &startError{path, err}
 	}
+	started := monotonic()
 	pidfd, err := unix.PidfdOpen(r.program, 0)
 	if err != nil {
 		unix.Kill(r.program, unix.SIGKILL)
 		return os.NewSyscallError("pidfd_open", err)
 	}
-	r.socket.send(message{Kind: kindStarted, PID: r.program}, pidfd)
+	r.socket.send(message{Kind: kindStarted, PID: r.program, At: started}, pidfd)
 	unix.Close(pidfd)
 	done := make(chan struct{})
 	go func() { // on a thread without the filter

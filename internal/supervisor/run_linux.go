@@ -110,10 +110,11 @@ func Run(p Program) Status {
 		return Status{err: err}
 	}
 	release(inherit, 0, 1)
-	r := &starter{conn: ours, pidfd: -1, signals: signals, terminal: -1}
+	terminal := -1
 	if fd, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_NOCTTY|unix.O_CLOEXEC, 0); err == nil {
-		r.terminal = fd
+		terminal = fd
 	}
+	r := &starter{conn: ours, pidfd: -1, signals: signals, foreground: func() bool { return inForeground(terminal) }}
 	s := r.wait()
 	if s.err == nil {
 		return s
@@ -128,10 +129,24 @@ func Run(p Program) Status {
 
 // starter waits for the program, and passes signals on.
 type starter struct {
-	conn     conn
-	pidfd    int // of the program
-	terminal int
-	signals  chan os.Signal
+	conn    conn
+	pidfd   int // of the program
+	signals chan os.Signal
+
+	foreground func() bool // whether the terminal's signals are for this process's group, which is the program's
+}
+
+// earlySignal is a signal that came when nobody had told the starter yet that the program runs.
+type earlySignal struct {
+	sig os.Signal
+	at  int64 // by monotonic
+}
+
+// monotonic is a time, in nanoseconds, that all processes of the host share.
+func monotonic() int64 {
+	var t unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // which fails for no clock that there is
+	return t.Nano()
 }
 
 // fromTerminal are the signals that a terminal sends to all processes of its foreground group. The program is one of them.
@@ -169,7 +184,7 @@ func (r *starter) wait() Status {
 			messages <- m
 		}
 	}()
-	var early []os.Signal // those that came before the program
+	var early []earlySignal // those that came before word of the program
 	for {
 		select {
 		case m, ok := <-messages:
@@ -178,8 +193,12 @@ func (r *starter) wait() Status {
 				return Status{err: errors.New("the supervisor died, and the program was killed")}
 			case m.Kind == kindStarted:
 				r.pidfd = m.PID
-				for _, sig := range early {
-					r.signal(sig.(syscall.Signal))
+				for _, e := range early {
+					if e.at < m.At {
+						r.signal(e.sig.(syscall.Signal))
+					} else { // the terminal sent it to the program too
+						r.pass(e.sig)
+					}
 				}
 			case m.Kind == kindStopped:
 				stopHere()
@@ -195,7 +214,7 @@ func (r *starter) wait() Status {
 			}
 		case sig := <-r.signals:
 			if r.pidfd < 0 {
-				early = append(early, sig)
+				early = append(early, earlySignal{sig, monotonic()})
 				continue
 			}
 			r.pass(sig)
@@ -242,10 +261,11 @@ func (r *starter) signal(sig unix.Signal) {
 	}
 }
 
-func (r *starter) foreground() bool {
-	if r.terminal < 0 {
+// inForeground reports whether this process's group is in the foreground of a terminal.
+func inForeground(terminal int) bool {
+	if terminal < 0 {
 		return false
 	}
-	group, err := unix.IoctlGetInt(r.terminal, unix.TIOCGPGRP)
+	group, err := unix.IoctlGetInt(terminal, unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
 }

@@ -5,11 +5,14 @@ package supervisor
 import (
 	"encoding/binary"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -499,5 +502,51 @@ func TestNoAllocations(t *testing.T) {
 		s.l.send(response{})
 	}); n != 0 {
 		t.Errorf("%g allocations", n)
+	}
+}
+
+// TestEarlySignal: a signal of the terminal's that comes when the starter has not heard yet that the program runs is passed on if
+// the program did not run, and not if the program has got it too.
+func TestEarlySignal(t *testing.T) {
+	for name, passed := range map[string]bool{"before the program": true, "to both": false} {
+		t.Run(name, func(t *testing.T) {
+			ours, theirs, err := pair()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ours.close()
+			program := exec.Command("sleep", "60")
+			if err := program.Start(); err != nil {
+				t.Fatal(err)
+			}
+			pidfd, err := unix.PidfdOpen(program.Process.Pid, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(pidfd)
+			r := &starter{conn: ours, pidfd: -1, signals: make(chan os.Signal), foreground: func() bool { return true }}
+			ended := make(chan Status, 1)
+			go func() { ended <- r.wait() }()
+			at := monotonic()
+			r.signals <- unix.SIGINT
+			if passed { // the program runs later
+				at += int64(time.Hour)
+			}
+			theirs.send(message{Kind: kindStarted, At: at}, pidfd)
+			theirs.send(message{Kind: kindExited})
+			theirs.close()
+			<-ended
+			if !passed {
+				program.Process.Kill()
+			}
+			program.Wait()
+			want := unix.SIGKILL
+			if passed {
+				want = unix.SIGINT
+			}
+			if got := program.ProcessState.Sys().(syscall.WaitStatus).Signal(); got != want {
+				t.Errorf("the program was ended by %v, want %v", got, want)
+			}
+		})
 	}
 }
