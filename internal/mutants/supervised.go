@@ -4,6 +4,8 @@ const supervised = "internal/supervisor/"
 
 // supervisedMutants are the defects of what plays the kernel for an unmodified program.
 var supervisedMutants = []mutant{
+	{"a process whose descriptor is closed is asked by the number that another file has", "internal/supervisor/process_linux.go",
+		"	unix.Close(p.pidfd)\n	p.pidfd = -1\n", "	unix.Close(p.pidfd)\n", "./internal/supervisor", "TestProcessClose"},
 	{"a program gets an early signal of its terminal twice", "internal/supervisor/run_linux.go",
 		"if e.at < m.At {", "if true {", "./internal/supervisor", "TestEarlySignal"},
 	{"an early signal of the terminal is lost", "internal/supervisor/run_linux.go",

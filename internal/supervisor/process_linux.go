@@ -4,7 +4,6 @@ package supervisor
 
 import (
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,21 +14,36 @@ import (
 // A Process is a process of the target. It lives longer than a Call: a device reads and writes memory by it whenever it
 // has to.
 type Process struct {
-	TGID  int
-	pidfd int
-	mem   *memory
+	TGID int
+	mem  *memory
+
+	mu    sync.RWMutex
+	pidfd int // -1 once it is closed, when the process has ended
 }
 
 // Alive reports whether the process has not ended.
 func (p *Process) Alive() bool {
-	defer runtime.KeepAlive(p)
-	return unix.PidfdSendSignal(p.pidfd, 0, nil, 0) != unix.ESRCH
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.pidfd >= 0 && unix.PidfdSendSignal(p.pidfd, 0, nil, 0) != unix.ESRCH
 }
 
 // copyFD copies a descriptor of the process: the copy has the same open file description.
 func (p *Process) copyFD(fd uint32) (int, error) {
-	defer runtime.KeepAlive(p)
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.pidfd < 0 {
+		return -1, unix.ESRCH
+	}
 	return unix.PidfdGetfd(p.pidfd, int(fd), 0)
+}
+
+// close is for a process that has ended. Devices may know it still.
+func (p *Process) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	unix.Close(p.pidfd)
+	p.pidfd = -1
 }
 
 // Read reads memory of the process, as Call.Read does.
@@ -115,12 +129,22 @@ func (p *processes) of(c *Call) (*Process, error) {
 		return nil, errGone
 	}
 	x := &Process{TGID: g, pidfd: fd, mem: p.mem}
-	runtime.AddCleanup(x, func(fd int) { unix.Close(fd) }, fd)
 	for g, x := range p.byID {
 		if !x.Alive() {
 			delete(p.byID, g)
+			x.close()
 		}
 	}
 	p.byID[g] = x
 	return x, nil
+}
+
+// close forgets all processes, when nobody serves them any more.
+func (p *processes) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for g, x := range p.byID {
+		delete(p.byID, g)
+		x.close()
+	}
 }

@@ -103,6 +103,7 @@ func (s *Supervisor) Serve() error {
 	}
 	s.work.Wait()
 	s.table.close()
+	s.processes.close()
 	s.replaced.close()
 	unix.Close(s.stop)
 	s.l.Close()

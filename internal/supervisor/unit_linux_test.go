@@ -550,3 +550,30 @@ func TestEarlySignal(t *testing.T) {
 		})
 	}
 }
+
+// TestProcessClose: who knows a process still when its descriptor is closed finds that it has ended, whatever has the descriptor's
+// number by then.
+func TestProcessClose(t *testing.T) {
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &Process{TGID: os.Getpid(), pidfd: fd, mem: &memory{}}
+	all := processes{byID: map[int]*Process{x.TGID: x}}
+	if !x.Alive() {
+		t.Error("this process has ended, before its descriptor is closed")
+	}
+	all.close()
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != unix.EBADF {
+		t.Errorf("the descriptor is open: %v, want EBADF", err)
+	}
+	if len(all.byID) > 0 || x.Alive() {
+		t.Errorf("%d processes are known, and this one is alive: %v; want neither", len(all.byID), x.Alive())
+	}
+	if _, err := x.copyFD(0); err != unix.ESRCH {
+		t.Errorf("copy a descriptor: %v, want ESRCH", err)
+	}
+	if _, err := x.Read(1, make([]byte, 1)); err != unix.ESRCH {
+		t.Errorf("read memory: %v, want ESRCH", err)
+	}
+}

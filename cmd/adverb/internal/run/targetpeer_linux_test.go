@@ -131,7 +131,7 @@ func (w *writer) close() error {
 		w.k.write(uapi.CmdDestroyCQ, uapi.DestroyCQ{CQHandle: w.cq.CQHandle}, nil, &uapi.DestroyCQResp{}, nil))
 }
 
-// connect brings the QP to RTS. A packet is repeated 3 times, each after 17 ms at least.
+// connect brings the QP to RTS. A packet is repeated 7 times, each after 67 ms at least, so that a busy machine ends no QP.
 func (w *writer) connect(to contact) error {
 	var gid [16]byte
 	copy(gid[10:], []byte{0xff, 0xff, 127, 0, 0, 1})
@@ -139,7 +139,7 @@ func (w *writer) connect(to contact) error {
 		{AttrMask: uint32(verbs.MaskState | verbs.MaskPKeyIndex | verbs.MaskPort | verbs.MaskAccessFlags), QPState: 1, PortNum: 1, QPAccessFlags: 3},
 		{AttrMask: uint32(verbs.MaskState | verbs.MaskAV | verbs.MaskPathMTU | verbs.MaskDestQPN | verbs.MaskRQPSN | verbs.MaskMaxDestRDAtomic | verbs.MaskMinRNRTimer), QPState: 2,
 			Dest: uapi.QPDest{DGID: gid, IsGlobal: 1, HopLimit: 64, PortNum: 1}, PathMTU: 3, DestQPNum: to.qpn, MaxDestRdAtomic: 1, MinRNRTimer: 1},
-		{AttrMask: uint32(verbs.MaskState | verbs.MaskTimeout | verbs.MaskRetryCnt | verbs.MaskRNRRetry | verbs.MaskSQPSN | verbs.MaskMaxRDAtomic), QPState: 3, Timeout: 12, RetryCnt: 3, RNRRetry: 3, MaxRdAtomic: 1},
+		{AttrMask: uint32(verbs.MaskState | verbs.MaskTimeout | verbs.MaskRetryCnt | verbs.MaskRNRRetry | verbs.MaskSQPSN | verbs.MaskMaxRDAtomic), QPState: 3, Timeout: 14, RetryCnt: 7, RNRRetry: 3, MaxRdAtomic: 1},
 	} {
 		m.QPHandle = w.qp.QPHandle
 		if err := w.k.write(uapi.CmdModifyQP, m, nil, nil, nil); err != nil {
