@@ -293,10 +293,13 @@ func (s *Supervisor) takeBack(c *Call) bool {
 	taken := c.withdraw()
 	s.forget(c)
 	if taken {
-		s.l.send(response{id: c.id, errno: -int32(errRestart)})
+		s.restart(c)
 	}
 	return taken
 }
+
+// restart has the thread of a call that was taken away make the call again.
+func (s *Supervisor) restart(c *Call) { s.l.send(response{id: c.id, errno: -int32(errRestart)}) }
 
 // interrupt is withdraw for a signal that may be another thread's to handle. The kernel would show ERESTARTSYS to a thread
 // that it has not told of a signal. So it is told to stop for a moment: that restarts a call too, and it looks for signals.
@@ -309,10 +312,14 @@ func (s *Supervisor) interrupt(c *Call) {
 		if err := t.seize(c.TID, 0); err != nil {
 			return err
 		}
-		t.interrupt(c.TID)
-		if taken = s.takeBack(c); !taken {
+		// Before the interrupt, which ends the call: a device that has claimed the call would answer nobody.
+		taken = c.withdraw()
+		s.forget(c)
+		if !taken {
 			return nil // its device answers it, or has
 		}
+		t.interrupt(c.TID)
+		s.restart(c)
 		return t.await(c.TID, stepPatience)
 	})
 	s.replaced.mu.Unlock()
