@@ -337,12 +337,12 @@ func (s *Supervisor) interrupt(c *Call) {
 func (c *Call) interrupted() (yes, sure bool) {
 	status := readStatus(c.TID)
 	own, shared := pendingSignals(status)
+	again := c.held.shared
 	if tgid, _ := strconv.Atoi(statusField(status, "Tgid:")); shared != 0 && tgid != c.TID {
 		shared &= leftByMain(readStatus(tgid))
-	} else if shared != 0 {
+	} else if shared != 0 && again {
 		own = shared
 	}
-	again := c.held.shared
 	c.held.shared = shared != 0
 	return own != 0 || shared != 0 && again, own != 0
 }
