@@ -3,7 +3,6 @@
 package supervisor
 
 import (
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -83,11 +82,7 @@ func (p *processes) tgid(tid int) int {
 	if ok && unix.Lstat("/proc/"+strconv.Itoa(g)+"/task/"+strconv.Itoa(tid), &st) == nil {
 		return g
 	}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/status")
-	if err != nil {
-		return 0
-	}
-	g, _ = strconv.Atoi(statusField(string(b), "Tgid:"))
+	g, _ = strconv.Atoi(statusField(readStatus(tid), "Tgid:"))
 	if g == 0 {
 		return 0
 	}
@@ -99,6 +94,31 @@ func (p *processes) tgid(tid int) int {
 	p.tids[tid] = g
 	return g
 }
+
+// readStatus reads /proc/TID/status. It is empty if the thread is gone.
+func readStatus(tid int) string {
+	// As os.ReadFile, which would have the file's descriptor in the netpoller.
+	fd, err := unix.Open("/proc/"+strconv.Itoa(tid)+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	var b [4096]byte // a status has less than half of that
+	n, err := unix.Read(fd, b[:])
+	if err != nil {
+		return ""
+	}
+	return string(b[:n])
+}
+
+// stateOf is a thread's state by its status, a letter as in proc(5), or empty.
+func stateOf(status string) string {
+	state := statusField(status, "State:")
+	return state[:min(len(state), 1)]
+}
+
+// hasEnded reports whether a thread is a zombie, or gone, by its status.
+func hasEnded(status string) bool { return strings.Contains("ZX", stateOf(status)) }
 
 // statusField finds a field of /proc/PID/status.
 func statusField(status, name string) string {

@@ -283,18 +283,20 @@ func (s *Supervisor) lookForSignals() {
 
 // withdraw takes a waiting call from its device. If the thread still waits, a signal's handler comes first.
 func (s *Supervisor) withdraw(c *Call) {
-	if s.takeBack(c) && c.gone != nil {
+	if !s.takeBack(c) {
+		return
+	}
+	s.restart(c)
+	if c.gone != nil {
 		c.gone()
 	}
 }
 
-// takeBack is withdraw without a word to the device.
+// takeBack takes a waiting call from its device, which hears nothing of it yet, and neither does the thread. It reports false
+// if the device answers the call, or has.
 func (s *Supervisor) takeBack(c *Call) bool {
 	taken := c.withdraw()
 	s.forget(c)
-	if taken {
-		s.restart(c)
-	}
 	return taken
 }
 
@@ -313,10 +315,8 @@ func (s *Supervisor) interrupt(c *Call) {
 			return err
 		}
 		// Before the interrupt, which ends the call: a device that has claimed the call would answer nobody.
-		taken = c.withdraw()
-		s.forget(c)
-		if !taken {
-			return nil // its device answers it, or has
+		if taken = s.takeBack(c); !taken {
+			return nil
 		}
 		t.interrupt(c.TID)
 		s.restart(c)
@@ -347,22 +347,6 @@ func (c *Call) interrupted() (yes, sure bool) {
 	return own != 0 || shared != 0 && again, own != 0
 }
 
-// readStatus reads /proc/TID/status. It is empty if the thread is gone: NOTIF_ID_VALID will tell.
-func readStatus(tid int) string {
-	// As os.ReadFile, which would have the file's descriptor in the netpoller.
-	fd, err := unix.Open("/proc/"+strconv.Itoa(tid)+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return ""
-	}
-	defer unix.Close(fd)
-	var b [4096]byte // a status has less than half of that
-	n, err := unix.Read(fd, b[:])
-	if err != nil {
-		return ""
-	}
-	return string(b[:n])
-}
-
 func signalMask(status, name string) uint64 {
 	n, _ := strconv.ParseUint(statusField(status, name), 16, 64)
 	return n
@@ -378,7 +362,7 @@ func pendingSignals(status string) (own, shared uint64) {
 
 // leftByMain reads which signals a process's main thread leaves to others: those that it blocks, or all if it has ended.
 func leftByMain(status string) uint64 {
-	if state := statusField(status, "State:"); state == "" || state[0] == 'Z' || state[0] == 'X' {
+	if hasEnded(status) {
 		return ^uint64(0)
 	}
 	return signalMask(status, "SigBlk:")

@@ -91,7 +91,7 @@ func (t *tracer) seize(tid int, options uintptr) error {
 		case err == nil:
 			t.threads[tid] = new(traced)
 			return nil
-		case err == unix.ESRCH, hasEnded(tid):
+		case err == unix.ESRCH, hasEnded(readStatus(tid)):
 			t.threads[tid] = &traced{gone: true}
 			return nil
 		case i < tries && tracedByUs(tid): // by a tracer that is about to end
@@ -108,16 +108,6 @@ func (t *tracer) interrupt(tid int) {
 		ptrace(unix.PTRACE_INTERRUPT, tid, 0, 0)
 		x.asked = true
 	}
-}
-
-// hasEnded reports whether a thread is a zombie, or gone.
-func hasEnded(tid int) bool { return strings.Contains("ZX", stateOf(tid)) }
-
-// stateOf is a thread's state, a letter as in proc(5), or empty.
-func stateOf(tid int) string {
-	b, _ := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/status")
-	state := statusField(string(b), "State:")
-	return state[:min(len(state), 1)]
 }
 
 // tracedByUs reports whether a thread of this process traces a thread.
@@ -281,7 +271,7 @@ func (t *tracer) linger() {
 			if !x.asked || x.stopped || x.gone {
 				continue
 			}
-			state := stateOf(tid)
+			state := stateOf(readStatus(tid))
 			switch stopped, err := t.look(tid); {
 			case stopped:
 				t.restart(tid)
